@@ -1,0 +1,94 @@
+# WASTE: see README.md for the two commands a user needs.
+#
+#   make            build/waste.so and build/libwaste.a
+#   make demo       install what is missing, build, convert the demo model, ask it
+#   make test       install what is missing, build, run every test (ends in prove's summary)
+#   make asan|ubsan|tsan   the same suite in its own build folder
+#   make lint       formatting and static analysis
+#   make install    PREFIX=/usr/local
+#   make clean
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+AR ?= ar
+OBJCOPY ?= objcopy
+PYTHON ?= /usr/bin/python3
+SANITIZE ?=
+VERSION := $(shell sed -n 's/^\#define WASTE_VERSION "\(.*\)"/\1/p' engine/waste.h)
+
+# No -march: the extension runs on any x86-64 or armv8; kernels for newer CPUs
+# are separate files with their own flags.
+CFLAGS ?= -O3 -g
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+STD := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64
+# -ffp-contract=off: a fused multiply-add on one machine and not on another
+# would give different bits.
+BASE := $(STD) $(WARN) -fPIC -fvisibility=hidden -ffp-contract=off -pthread -MMD -MP
+SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+COMPILE = $(CC) $(BASE) $(SAN) $(CPPFLAGS) $(CFLAGS)
+
+ENGINE_SRC := $(sort $(wildcard engine/*.c engine/*/*.c))
+EXT_SRC := $(sort $(wildcard ext/*.c))
+ENGINE_OBJ := $(ENGINE_SRC:%.c=$(BUILD)/%.o)
+EXT_OBJ := $(EXT_SRC:%.c=$(BUILD)/%.o)
+
+# Static archives of Debian's -dev packages, found through the compiler.
+archive = $(shell $(CC) -print-file-name=lib$(1).a)
+JANSSON_A := $(BUILD)/libjansson-shared.a
+DEPS_A = $(JANSSON_A) $(call archive,deflate)
+
+.PHONY: all deps demo test check asan ubsan tsan lint install clean oracles
+
+all: $(BUILD)/waste.so $(BUILD)/libwaste.a $(BUILD)/waste.pc
+
+$(BUILD)/engine/%.o: engine/%.c
+	@mkdir -p $(@D)
+	$(COMPILE) -Iengine -c $< -o $@
+
+$(BUILD)/ext/%.o: ext/%.c
+	@mkdir -p $(@D)
+	$(COMPILE) -Iengine -Iext -I$(BUILD)/gen -c $< -o $@
+
+# jansson's file loader names stdin, which a shared object cannot reach without
+# PIC; engine/base/json.c defines the stand-in (docs/decisions.md).
+$(JANSSON_A):
+	@mkdir -p $(@D)
+	$(OBJCOPY) --redefine-sym stdin=waste_json_unused_stdin $(call archive,jansson) $@
+
+$(BUILD)/libwaste.a: $(ENGINE_OBJ)
+	rm -f $@ && $(AR) rcs $@ $^
+
+# The schema is compiled in.
+$(BUILD)/gen/schema.h: sql/schema.sql
+	@mkdir -p $(@D)
+	{ echo '/* made from sql/schema.sql */'; echo 'static const char schema_sql[] ='; \
+	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/    "&\\n"/' $<; echo ';'; } > $@
+
+$(EXT_OBJ): $(BUILD)/gen/schema.h
+
+$(BUILD)/waste.so: $(EXT_OBJ) $(BUILD)/libwaste.a $(JANSSON_A)
+	$(CC) -shared $(SAN) $(LDFLAGS) -o $@ $(EXT_OBJ) $(BUILD)/libwaste.a $(DEPS_A) \
+	  -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,-z,relro,-z,now -lm -pthread
+
+$(BUILD)/waste.pc: Makefile engine/waste.h
+	@mkdir -p $(@D)
+	{ echo 'prefix=$(PREFIX)'; echo 'libdir=$${prefix}/lib'; echo 'includedir=$${prefix}/include'; echo; \
+	  echo 'Name: waste'; echo 'Description: mixture-of-experts models streamed from disk'; \
+	  echo 'Version: $(VERSION)'; echo 'Requires.private: jansson libdeflate'; \
+	  echo 'Libs: -L$${libdir} -lwaste'; echo 'Libs.private: -lm -pthread'; \
+	  echo 'Cflags: -I$${includedir}'; } > $@
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(BUILD)/waste.so $(DESTDIR)$(PREFIX)/lib/waste.so
+	install -m 644 $(BUILD)/libwaste.a $(DESTDIR)$(PREFIX)/lib/libwaste.a
+	install -m 644 engine/waste.h $(DESTDIR)$(PREFIX)/include/waste.h
+	install -m 644 $(BUILD)/waste.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/waste.pc
+
+clean:
+	rm -rf build examples/demo/demo.waste
+
+include tests/tests.mk
+
+-include $(ENGINE_OBJ:.o=.d) $(EXT_OBJ:.o=.d)

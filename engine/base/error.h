@@ -1,0 +1,18 @@
+/* Fills a waste_error; the types are public and live in waste.h. */
+#ifndef WASTE_ERROR_H
+#define WASTE_ERROR_H
+
+#include "waste.h"
+
+#if defined(__GNUC__)
+#define WASTE_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#else
+#define WASTE_PRINTF(f, a)
+#endif
+
+/* Writes the sentence unless err already holds one (the first cause wins),
+ * and returns `st`. Control bytes and broken UTF-8 in the result become '?'.
+ * err may be NULL. */
+waste_status waste_fail(waste_error *err, waste_status st, const char *fmt, ...) WASTE_PRINTF(3, 4);
+
+#endif

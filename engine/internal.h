@@ -1,0 +1,38 @@
+/* What the public handles are made of. For waste.c, container.c and generate.c;
+ * the layers below take the parts they need, never these. */
+#ifndef WASTE_INTERNAL_H
+#define WASTE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "model/config.h"
+#include "store/bank.h"
+#include "store/cache.h"
+#include "store/tensors.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+struct waste_weights; /* model/weights.h */
+struct waste_scratch; /* model/forward.h */
+
+struct waste_container {
+    waste_manifest *manifest;
+    waste_config config;
+    waste_tokenizer *tokenizer; /* NULL: none */
+    waste_chat *chat;
+    waste_info info;
+};
+
+struct waste_model {
+    waste_container *container;
+    waste_model_options options; /* with defaults filled in */
+    waste_tensors *tensors;
+    struct waste_weights *weights;
+    waste_banks *banks; /* NULL without experts */
+    waste_cache *cache;
+    struct waste_scratch *scratch;
+    pthread_mutex_t turn;    /* one step at a time */
+    waste_model_stats stats; /* guarded by turn */
+};
+
+#endif

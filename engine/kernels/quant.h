@@ -1,0 +1,27 @@
+/* Block formats of the trunk, a row at a time, and f16. Formulas: docs/format.md
+ * (container.md 3.1 and 4.1, convert.md 5). No state; cannot fail. */
+#ifndef WASTE_QUANT_H
+#define WASTE_QUANT_H
+
+#include <stdint.h>
+
+#include "store/format.h"
+
+/* IEEE binary16, subnormals and infinities included. */
+float waste_f16_to_f32(uint16_t h);
+uint16_t waste_f32_to_f16(float f); /* round to nearest even; overflow gives infinity */
+float waste_bf16_to_f32(uint16_t h);
+
+/* Bytes of one row of `cols` weights in groups of `group`; 4 * cols for F32. */
+int64_t waste_quant_row_bytes(waste_fmt fmt, int64_t cols, int64_t group);
+
+/* cols weights as floats: exactly scale * code, which f32 represents exactly.
+ * scales: one f16 per group, little-endian bytes at any alignment. */
+void waste_quant_decode_row(waste_fmt fmt, const void *row, const void *scales, int64_t cols,
+                            int64_t group, float *to);
+
+/* The converter's side: Q8G, Q4G or Q3G of one row. */
+void waste_quant_encode_row(waste_fmt fmt, const float *w, int64_t cols, int64_t group, void *row,
+                            uint16_t *scales);
+
+#endif

@@ -1,0 +1,351 @@
+/* WASTE: mixture-of-experts language models, their experts streamed from disk.
+ *
+ * The whole public interface of the engine. It knows nothing of SQLite; the
+ * extension in ext/ is one host of it, any C program can be another.
+ *
+ * Rules that hold for every function here
+ *  - Nothing is printed, nothing exits, the environment is not read.
+ *  - A function that can fail returns a waste_status; the sentence that goes
+ *    with it is in the waste_error, which must have been cleared before
+ *    ({0}). The first cause wins: a filled error is never overwritten.
+ *  - "Borrowed" pointers belong to the object they were asked of and live
+ *    until it is closed. Everything else is released by the _close, _free or
+ *    _clear function named beside it; these accept NULL and half-built objects.
+ *  - Text is UTF-8 with an explicit length; it may hold NUL bytes.
+ *  - A container or a model may be used by any number of threads at once.
+ *    A sequence, a generation or a conversion belongs to one thread at a time.
+ */
+#ifndef WASTE_H
+#define WASTE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WASTE_VERSION        "0.1.0"
+#define WASTE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
+
+/* ---- status ---------------------------------------------------------- */
+
+typedef enum waste_status {
+    WASTE_DONE = 1, /* an iterator has no more to give */
+    WASTE_OK = 0,
+    WASTE_IO = -1,         /* file missing, short read, record failed a check */
+    WASTE_FORMAT = -2,     /* malformed or unsupported container or checkpoint */
+    WASTE_RAM_BUDGET = -3, /* the budget is below what the model needs */
+    WASTE_NOMEM = -4,
+    WASTE_ARG = -5,         /* an argument out of range; the text names it */
+    WASTE_UNSUPPORTED = -6, /* the container lacks what was asked (tokenizer, ...) */
+    WASTE_CANCELLED = -7,   /* the cancel callback said so */
+    WASTE_BUSY = -8,        /* somebody else holds it */
+    WASTE_TIMEOUT = -9      /* timeout_ms passed */
+} waste_status;
+
+typedef struct waste_error {
+    waste_status status;
+    char text[512]; /* one sentence, no newline, NUL-terminated */
+} waste_error;
+
+const char *waste_version(void); /* "0.1.0" */
+
+/* A stretch of text that somebody else owns. */
+typedef struct waste_str {
+    const char *text;
+    size_t bytes;
+} waste_str;
+
+/* Asked at least once per layer of a pass; nonzero ends the call with
+ * WASTE_CANCELLED. Called on the thread that made the call. */
+typedef struct waste_cancel {
+    int (*asked)(void *ctx); /* NULL: never */
+    void *ctx;
+} waste_cancel;
+
+/* ---- container: everything but the weights --------------------------- */
+
+/* A .waste directory whose manifest, configuration, tokenizer and chat format
+ * have been read and checked. Cheap to open: no weight is read. */
+typedef struct waste_container waste_container;
+
+typedef enum waste_chat_format {
+    WASTE_CHAT_NONE, /* prompts are continued as plain text */
+    WASTE_CHAT_XTML, /* K3's markup: its four control tokens are single tokens */
+    WASTE_CHAT_PLAIN /* chat.json */
+} waste_chat_format;
+
+typedef struct waste_info {
+    const char *path;          /* as given */
+    const char *arch;          /* "kimi-k3", "kimi-linear", the source's name, "unknown" */
+    const char *expert_format; /* "VQ3R", "VQ2R", "VQ4P", "VQ", "none" */
+    double expert_bits;        /* per weight, row scales not counted */
+    int layers, kda_layers, mla_layers, moe_layers;
+    int hidden, vocab, experts, top_k;
+    int64_t params, active_params; /* weights in all, and used per token */
+    int64_t trunk_bytes;           /* tensors of the text model, as stored */
+    int64_t resident_bytes;        /* of these, kept in memory */
+    int64_t expert_bytes;          /* all banks */
+    int64_t record_bytes;          /* largest expert record */
+    int32_t eos_token;             /* ends a reply; -1 when unknown */
+    int has_tokenizer, has_vision;
+    waste_chat_format chat;
+} waste_info;
+
+typedef struct waste_tensor_info {
+    const char *name;
+    const char *format; /* "F32", "Q8G", "Q4G", "Q3G" */
+    int dims;
+    int64_t shape[4];
+    int group;             /* 0 for F32 */
+    int64_t offset, bytes; /* in trunk.bin; payload plus scales */
+    int resident;          /* loaded when the model is */
+} waste_tensor_info;
+
+typedef struct waste_bank_info {
+    const char *file; /* name inside the container; NULL: a dense layer */
+    int experts;
+    int64_t record_bytes;
+    int codebook_base;
+} waste_bank_info;
+
+waste_status waste_container_open(waste_container **out, const char *path, waste_error *err);
+void waste_container_close(waste_container *c);
+const waste_info *waste_container_info(const waste_container *c); /* borrowed */
+size_t waste_container_tensors(const waste_container *c);
+void waste_container_tensor(const waste_container *c, size_t i, waste_tensor_info *out);
+void waste_container_bank(const waste_container *c, int layer, waste_bank_info *out);
+
+/* WASTE_OK when the chat format is usable or there is none; otherwise the
+ * error names the file and the marker that is not a single token. */
+waste_status waste_container_check_chat(const waste_container *c, waste_error *err);
+
+/* Device and inode of the manifest's directory: equal for one container
+ * whatever path leads to it. */
+waste_status waste_container_identity(const char *path, uint64_t id[2], waste_error *err);
+
+/* ---- tokens ----------------------------------------------------------- */
+
+typedef struct waste_ids {
+    int32_t *id;
+    size_t n;
+} waste_ids;
+
+void waste_ids_clear(waste_ids *ids);
+
+/* markup 0: every byte is ordinary text (content). markup 1: the spellings of
+ * control tokens become those tokens. Ids are appended to `out`. Invalid UTF-8
+ * keeps its bytes. WASTE_UNSUPPORTED without a tokenizer. */
+waste_status waste_tokenize(const waste_container *c, const char *text, size_t bytes, int markup,
+                            waste_ids *out, waste_error *err);
+
+/* Bytes of one token (a control token's spelling); NULL and 0 for an id that
+ * stands for nothing. Borrowed. */
+const char *waste_token_bytes(const waste_container *c, int32_t id, size_t *bytes);
+
+/* Turns bytes that arrive token by token into UTF-8: a code point is released
+ * as soon as it is complete, bytes that can never complete become U+FFFD. */
+typedef struct waste_utf8 {
+    unsigned char held[4];
+    unsigned char n;
+} waste_utf8;
+
+/* Appends what can be released to out, which must have room for
+ * 3 * (bytes + 4). Returns the bytes written. */
+size_t waste_utf8_push(waste_utf8 *u, const char *in, size_t bytes, char *out);
+size_t waste_utf8_end(waste_utf8 *u, char *out); /* flushes; at most 3 * 4 bytes */
+
+/* ---- model: weights in memory, experts on disk ------------------------ */
+
+typedef struct waste_model waste_model;
+
+typedef enum waste_precision {
+    WASTE_PRECISION_FAST, /* the default; may round where the error is stated */
+    WASTE_PRECISION_EXACT /* f32 arithmetic throughout */
+} waste_precision;
+
+typedef struct waste_model_options {
+    uint64_t budget; /* bytes in all; 0: chosen by the engine */
+    int64_t context; /* positions per sequence; 0: 4096 */
+    waste_precision precision;
+    int verify; /* check every record's crc32 when it is read */
+} waste_model_options;
+
+typedef struct waste_model_stats {
+    uint64_t tokens;         /* rows computed since open */
+    uint64_t hits, misses;   /* experts found in memory, and not */
+    uint64_t bytes_read;     /* of expert records */
+    uint64_t io_ns, step_ns; /* waiting for reads; in steps altogether */
+    uint64_t memory_bytes;   /* allocated now */
+    uint64_t cache_slots, cache_used;
+} waste_model_stats;
+
+waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
+                              waste_error *err);
+void waste_model_close(waste_model *m);
+const waste_container *waste_model_container(const waste_model *m); /* borrowed */
+int64_t waste_model_context(const waste_model *m);
+void waste_model_stats_get(waste_model *m, waste_model_stats *out);
+
+/* One sequence: the state that its tokens have left behind. */
+typedef struct waste_seq waste_seq;
+
+waste_status waste_seq_new(waste_seq **out, waste_model *m, waste_error *err);
+void waste_seq_free(waste_seq *s);
+int64_t waste_seq_length(const waste_seq *s); /* positions computed */
+
+/* One position of one sequence. Rows of one sequence are its next positions,
+ * in the order given; rows of different sequences may be mixed at will, and
+ * no grouping changes a bit of any result. */
+typedef struct waste_row {
+    waste_seq *seq;
+    int32_t token;
+    float *logits; /* vocab floats to fill, or NULL */
+} waste_row;
+
+typedef struct waste_step_stats {
+    uint64_t hits, misses, bytes_read, io_ns;
+} waste_step_stats;
+
+/* Computes all rows. Everything is checked before any state changes: an id
+ * outside the vocabulary or a full context leaves every sequence as it was.
+ * When the pass itself fails (a record cannot be read, cancel), the sequences
+ * of the batch are broken: any further step with them fails with WASTE_ARG.
+ * Waits for its turn when other threads use the model. stats may be NULL. */
+waste_status waste_step(waste_model *m, const waste_row *rows, size_t n, const waste_cancel *cancel,
+                        waste_step_stats *stats, waste_error *err);
+
+/* ---- prompts and generation ------------------------------------------- */
+
+typedef struct waste_prompt {
+    waste_str text;        /* text.text NULL: `tokens` is the prompt */
+    const int32_t *tokens; /* taken as they are, no template */
+    size_t n_tokens;
+    waste_str system;       /* text NULL: no system turn */
+    const waste_str *parts; /* further content of the user turn: data, never markup */
+    size_t n_parts;
+    int raw;      /* continue the text: no template */
+    int markup;   /* with raw: control spellings count */
+    int thinking; /* open the reasoning channel (XTML only) */
+} waste_prompt;
+
+/* Appends the prompt's ids: rendered in the container's chat format when it
+ * has one and raw is 0. */
+waste_status waste_prompt_ids(const waste_container *c, const waste_prompt *p, waste_ids *out,
+                              waste_error *err);
+
+typedef struct waste_bias {
+    int32_t token;
+    float bias; /* added to the logit; -INFINITY bans the token */
+} waste_bias;
+
+typedef struct waste_gen_params {
+    int64_t max_tokens;        /* >= 1 */
+    double temperature;        /* 0: greedy */
+    int64_t top_k;             /* 0: off */
+    double top_p;              /* 1: off */
+    double min_p;              /* 0: off */
+    double repetition_penalty; /* 1: off; prompt and reply (Keskar et al. 2019) */
+    double presence_penalty;   /* 0: off; reply only */
+    double frequency_penalty;  /* 0: off; reply only */
+    uint64_t seed;
+    const waste_bias *logit_bias;
+    size_t n_logit_bias;
+    const waste_str *stop; /* matched on the answer text, across tokens */
+    size_t n_stop;
+    int64_t timeout_ms; /* 0: none */
+    int top_logprobs;   /* alternatives reported per token, 0..20 */
+    waste_cancel cancel;
+} waste_gen_params;
+
+void waste_gen_params_init(waste_gen_params *p); /* greedy, 256 tokens */
+
+typedef enum waste_finish {
+    WASTE_FINISH_NONE,   /* goes on */
+    WASTE_FINISH_STOP,   /* end token, closed answer, or a stop string */
+    WASTE_FINISH_LENGTH, /* max_tokens, or the context is full */
+    WASTE_FINISH_TIMEOUT
+} waste_finish;
+
+typedef enum waste_region {
+    WASTE_REGION_ANSWER,
+    WASTE_REGION_REASONING,
+    WASTE_REGION_TOOLS,
+    WASTE_REGION_MARKUP /* control tokens and element headers */
+} waste_region;
+
+typedef struct waste_logprob {
+    int32_t token;
+    float logit;
+    double logprob; /* natural, of the distribution before any option changed it */
+} waste_logprob;
+
+/* One generated token. Pointers are borrowed until the next call. */
+typedef struct waste_gen_token {
+    int64_t index; /* from 0 */
+    int32_t token; /* -1: a last report that carries no token (timeout) */
+    double logprob;
+    waste_str piece;     /* answer text this token released; may be empty; valid UTF-8 */
+    waste_str reasoning; /* likewise of the reasoning channel */
+    waste_region region;
+    waste_finish finish; /* set on the last token */
+    const waste_logprob *top;
+    int n_top;
+    waste_step_stats stats; /* of the step that made it; the first includes the prompt */
+    double ms;
+} waste_gen_token;
+
+typedef struct waste_usage {
+    int64_t prompt_tokens, completion_tokens;
+    double prompt_ms, total_ms;
+} waste_usage;
+
+typedef struct waste_gen waste_gen;
+
+/* Checks everything (prompt fits, ids, options) and computes nothing yet. */
+waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt *prompt,
+                            const waste_gen_params *params, waste_error *err);
+/* WASTE_OK and a token; WASTE_DONE after the one that carried `finish`.
+ * WASTE_CANCELLED when asked to stop. A timeout is not an error here. */
+waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err);
+void waste_gen_usage(const waste_gen *g, waste_usage *out);
+void waste_gen_close(waste_gen *g);
+
+/* The k largest logits, largest first, lowest id first among equals, with
+ * log-probabilities over all n. `out` has room for k <= n. */
+waste_status waste_top(const float *logits, size_t n, size_t k, waste_logprob *out,
+                       waste_error *err);
+
+/* ---- conversion -------------------------------------------------------- */
+
+typedef struct waste_convert waste_convert;
+
+typedef struct waste_convert_options {
+    int trunk_bits;      /* 4 (0 means 4), 8 or 3 */
+    const char *experts; /* "vq3r" (NULL means it), "vq2r", "vq4p" */
+    int overwrite;       /* replace a container that is already there */
+    waste_cancel cancel;
+} waste_convert_options;
+
+typedef struct waste_convert_row {
+    const char *phase;    /* "trunk", "codebooks", "experts", "files", "manifest"; static */
+    int layer;            /* -1 where none */
+    uint64_t done, total; /* units of the whole conversion */
+    uint64_t bytes;       /* written so far */
+    double seconds;       /* since the start */
+    double error;         /* ||W - W'|| / ||W|| of what this row finished; NaN if none */
+} waste_convert_row;
+
+/* Reads and checks the checkpoint's index; writes nothing yet. */
+waste_status waste_convert_open(waste_convert **out, const char *source, const char *target,
+                                const waste_convert_options *opt, waste_error *err);
+/* Does the next piece of work. WASTE_DONE when the container is published. */
+waste_status waste_convert_next(waste_convert *c, waste_convert_row *row, waste_error *err);
+/* Before WASTE_DONE: what was written and not published is removed. */
+void waste_convert_close(waste_convert *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,30 @@
+# Tests: what is built for them and how they run. `make test` ends in prove's
+# own summary.
+#   tests/unit/test_*.c   one program a file, cmocka, linked with the engine
+#   tests/tools/*.c       small programs that tests run
+#   tests/*/test_*.py     scripts that print TAP (tests/lib/tap.py), plain Python
+
+UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+TOOL_SRC := $(sort $(wildcard tests/tools/*.c))
+UNIT_BIN := $(UNIT_SRC:%.c=$(BUILD)/%)
+TOOL_BIN := $(TOOL_SRC:%.c=$(BUILD)/%)
+PY_TESTS := $(sort $(wildcard tests/*/test_*.py))
+PROVE ?= prove
+
+$(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libwaste.a $(JANSSON_A)
+	@mkdir -p $(@D)
+	$(COMPILE) -Iengine -Itests -DTEST_BUILD='"$(BUILD)"' $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lcmocka -lm -pthread
+
+$(BUILD)/tests/tools/%: tests/tools/%.c $(BUILD)/libwaste.a $(JANSSON_A)
+	@mkdir -p $(@D)
+	$(COMPILE) -Iengine -Itests $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lm -pthread
+
+test: deps
+	$(MAKE) check
+
+# The suite itself, without installing anything.
+check: all $(UNIT_BIN) $(TOOL_BIN)
+	CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1 WASTE_TEST_BUILD=$(BUILD) \
+	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(UNIT_BIN) $(PY_TESTS)
+
+-include $(UNIT_BIN:=.d) $(TOOL_BIN:=.d)
