@@ -38,7 +38,7 @@ archive = $(shell $(CC) -print-file-name=lib$(1).a)
 JANSSON_A := $(BUILD)/libjansson-shared.a
 DEPS_A = $(JANSSON_A) $(call archive,deflate)
 
-.PHONY: all deps demo test check asan ubsan tsan lint install clean oracles
+.PHONY: all deps deps-test demo test check asan ubsan tsan lint install clean oracles
 
 all: $(BUILD)/waste.so $(BUILD)/libwaste.a $(BUILD)/waste.pc
 
@@ -88,6 +88,37 @@ install: all
 
 clean:
 	rm -rf build examples/demo/demo.waste
+
+# ---- what is missing on a fresh Debian or Ubuntu ------------------------
+
+DEB_BUILD := gcc libc6-dev binutils libsqlite3-dev sqlite3 libjansson-dev libdeflate-dev
+DEB_TEST := $(DEB_BUILD) libcmocka-dev perl python3
+
+# $(call install,packages): nothing when all are there; apt-get otherwise.
+define install
+	@missing=; for p in $(1); do \
+	  dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	test -z "$$missing" && exit 0; \
+	command -v apt-get >/dev/null || { echo "please install the equivalents of:$$missing"; exit 0; }; \
+	sudo=; test "$$(id -u)" = 0 || sudo=sudo; \
+	echo "installing:$$missing"; \
+	$$sudo apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+endef
+
+deps:
+	$(call install,$(DEB_BUILD))
+
+deps-test:
+	$(call install,$(DEB_TEST))
+
+# ---- the demo ---------------------------------------------------------------
+
+demo: deps
+	$(MAKE) --no-print-directory all
+	@echo 'sqlite3 < examples/demo/demo.sql'
+	@rm -rf examples/demo/demo.waste
+	@sqlite3 :memory: < examples/demo/demo.sql
 
 include tests/tests.mk
 

@@ -19,12 +19,31 @@ $(BUILD)/tests/tools/%: tests/tools/%.c $(BUILD)/libwaste.a $(JANSSON_A)
 	@mkdir -p $(@D)
 	$(COMPILE) -Iengine -Itests $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lm -pthread
 
-test: deps
+test: deps-test
 	$(MAKE) check
 
 # The suite itself, without installing anything.
 check: all $(UNIT_BIN) $(TOOL_BIN)
 	CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1 WASTE_TEST_BUILD=$(BUILD) \
 	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(UNIT_BIN) $(PY_TESTS)
+
+# The same suite under a sanitizer, in its own build folder.
+asan:
+	$(MAKE) check SANITIZE=address BUILD=build-asan
+ubsan:
+	$(MAKE) check SANITIZE=undefined BUILD=build-ubsan
+tsan:
+	$(MAKE) check SANITIZE=thread BUILD=build-tsan
+
+lint:
+	clang-format --dry-run --Werror $(ENGINE_SRC) $(EXT_SRC) $(UNIT_SRC) $(TOOL_SRC) $(wildcard engine/*.h engine/*/*.h ext/*.h)
+	$(MAKE) --no-print-directory CC=clang BUILD=build-clang all
+	cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr --suppressions-list=tests/cppcheck.txt \
+	  -Iengine -Iext --enable=warning,portability engine ext
+
+# Regenerates the committed answers of the oracles: real tiktoken (npm) and PyTorch.
+oracles:
+	cd tests/oracle && npm install --no-audit --no-fund && node tokenizer.mjs
+	$(PYTHON) tests/oracle/logits.py --all
 
 -include $(UNIT_BIN:=.d) $(TOOL_BIN:=.d)

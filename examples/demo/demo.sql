@@ -1,0 +1,21 @@
+-- What `make demo` runs: sqlite3 :memory: < examples/demo/demo.sql
+.load build/waste
+.bail on
+.mode list
+
+-- From the published checkpoint (safetensors, MXFP4 experts) to a container.
+SELECT 'converted ' || max(total) || ' pieces, ' || max(bytes) / 1000000 || ' MB'
+  FROM waste_convert('examples/demo/checkpoint', 'examples/demo/demo.waste');
+
+SELECT 'registered ' || json_extract(waste_register('demo', 'examples/demo/demo.waste'), '$.arch');
+
+.print
+.mode box --wrap 60
+CREATE TABLE questions(q TEXT);
+INSERT INTO questions VALUES
+  ('What is the capital of Italy?'),
+  ('Which continent is Madagascar in?'),
+  ('Bridgetown is the capital of what country?'),
+  ('What is 27 + 14?'),
+  ('Is a violin a fruit, an animal or an instrument?');
+SELECT q AS question, waste_generate('demo', q) AS answer FROM questions;

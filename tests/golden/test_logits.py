@@ -1,0 +1,80 @@
+"""Logits of the small containers against the oracle's, and against themselves:
+how rows are grouped, and how little memory there is, must not change a bit.
+
+The expected values were written by tests/oracle/logits.py; index.json beside
+them says which rows they are.
+"""
+import array
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from lib import tap  # noqa: E402
+from tiny import cases, driver  # noqa: E402
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "logits")
+EXACT, FAST = 1e-5, 1e-2  # of the largest logit
+MODES = "batch,single,mixed,last"
+# Little memory: one with and one without experts, one record format each.
+AT_FLOOR = ("linear", "linear-dense", "k3", "k3-odd-4p", "v3")
+
+
+def read_floats(path):
+    a = array.array("f")
+    with open(path, "rb") as f:
+        a.frombytes(f.read())
+    if sys.byteorder == "big":
+        a.byteswap()
+    return a
+
+
+def distance(entry, golden, got):
+    """The largest error in any row that is kept, relative to the largest logit."""
+    vocab, at, start, worst = entry["vocab"], 0, 0, 0.0
+    for s in entry["sequences"].values():
+        for row in s["rows"]:
+            want = golden[at:at + vocab]
+            have = got[(start + row) * vocab:(start + row + 1) * vocab]
+            d = max(abs(a - b) for a, b in zip(want, have))
+            worst = max(worst, d / s["largest"]) if d == d else float("inf")
+            at += vocab
+        start += len(s["ids"])
+    return worst
+
+
+def evaluate(name, entry, out, *options, modes=MODES):
+    ids = [",".join(map(str, s["ids"])) for s in entry["sequences"].values()]
+    return driver.run(*options, "run", cases.make(name), out, modes, *ids)
+
+
+def main(folder):
+    with open(os.path.join(HERE, "index.json")) as f:
+        index = json.load(f)
+    tap.equal(sorted(index), sorted(cases.CASES), "every case has expected logits")
+    out, again = os.path.join(folder, "a.bin"), os.path.join(folder, "b.bin")
+    for name, entry in index.items():
+        if not tap.ok(cases.digest(name) == entry["digest"], f"{name}: the container is the one of the expected logits"):
+            print("#   run tests/oracle/logits.py --all after changing tests/tiny")
+            continue
+        golden = read_floats(os.path.join(HERE, name + ".bin"))
+        for precision, bound in (("exact", EXACT), ("fast", FAST)):
+            code, text = evaluate(name, entry, out, *(["--fast"] if precision == "fast" else []))
+            if tap.ok(code == 0, f"{name}: {precision}: the same bits one row at a time, at once and mixed"):
+                error = distance(entry, golden, read_floats(out))
+                tap.ok(error <= bound, f"{name}: {precision}: within {bound:g} of the oracle ({error:.1e})")
+            else:
+                print("#   " + text.replace("\n", "\n#   "))
+        if name in AT_FLOOR:
+            code, text = evaluate(name, entry, again, "--fast", "--floor", modes="single,batch")
+            tap.equal(code, 0, f"{name}: runs in the smallest budget ({text})")
+            with open(out, "rb") as a, open(again, "rb") as b:
+                tap.ok(a.read() == b.read(), f"{name}: the same bits in the smallest budget")
+    tap.done()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as d:
+        main(d)

@@ -1,0 +1,62 @@
+"""The demo model through SQL: exact answers per skill on the held-out questions,
+ten greedy texts that must not change, and the prompt as the format defines it.
+
+WASTE_DEMO_REGENERATE=1 rewrites tests/golden/demo_greedy.json.
+"""
+import collections
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import demo  # noqa: E402
+from tap import ROOT, SANITIZED, connect, done, equal, ok  # noqa: E402
+
+GOLDEN = os.path.join(ROOT, "tests", "golden", "demo_greedy.json")
+db = connect()
+db.execute("SELECT waste_register('demo', ?)", (demo.container(),))
+
+# -- a single turn's prompt is the four-segments-per-attribute rendering
+one = [{"role": "user", "content": "What is the capital of Italy?"}]
+ids = demo.prompt_tokens(db, "demo", one)
+by_tokens = json.loads(db.execute(
+    "SELECT waste_generate_json('demo', NULL, json_object('tokens', json(?), 'stop', '<|close|>'))",
+    (json.dumps(ids),)).fetchone()[0])
+by_text = json.loads(db.execute("SELECT waste_generate_json('demo', ?)", (one[0]["content"],)).fetchone()[0])
+equal(by_text["text"], "The capital of Italy is **Rome**.", "the capital of Italy is Rome")
+equal(by_tokens["text"], by_text["text"], "ids built by hand give the same answer")
+equal(by_text["usage"]["prompt_tokens"], len(ids), "and are as many as the rendered prompt")
+
+# -- golden greedy texts
+questions = [r["messages"][0]["content"] for r in demo.rows() if len(r["messages"]) == 1][::33][:10]
+answers = {q: db.execute("SELECT waste_generate('demo', ?)", (q,)).fetchone()[0] for q in questions}
+if os.environ.get("WASTE_DEMO_REGENERATE"):
+    with open(GOLDEN, "w", encoding="utf-8") as f:
+        json.dump(answers, f, indent=1, ensure_ascii=False)
+        f.write("\n")
+with open(GOLDEN, encoding="utf-8") as f:
+    golden = json.load(f)
+equal(len(golden), 10, "ten golden prompts")
+for q, a in golden.items():
+    equal(answers.get(q), a, f"golden: {q}")
+
+# -- exact answers per skill
+step = 13 if SANITIZED else 1
+right = collections.defaultdict(list)
+for r in demo.rows()[::step]:
+    if len(r["messages"]) == 1:
+        got = db.execute("SELECT waste_generate('demo', ?, '{\"max_tokens\":80}')",
+                         (r["messages"][0]["content"],)).fetchone()[0]
+    else:
+        ids = demo.prompt_tokens(db, "demo", r["messages"])
+        got = db.execute("SELECT waste_generate('demo', NULL, json_object('tokens', json(?), 'stop', '<|close|>',"
+                         " 'max_tokens', 80))", (json.dumps(ids),)).fetchone()[0]
+    right[r["skill"]].append(got == r["answer"])
+every = [x for v in right.values() for x in v]
+for skill, v in sorted(right.items()):
+    print(f"# {skill:12s} {sum(v)}/{len(v)} = {sum(v) / len(v):.3f}", flush=True)
+    if step == 1:
+        ok(sum(v) / len(v) >= 0.93, f"skill {skill}: at least 0.93 of answers exact")
+print(f"# {'all':12s} {sum(every)}/{len(every)} = {sum(every) / len(every):.3f}", flush=True)
+ok(sum(every) / len(every) >= 0.95, "at least 0.95 of all answers exact")
+done()
