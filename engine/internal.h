@@ -5,7 +5,9 @@
 
 #include <pthread.h>
 
+#include "kernels/kernels.h"
 #include "model/config.h"
+#include "model/plan.h"
 #include "store/bank.h"
 #include "store/cache.h"
 #include "store/tensors.h"
@@ -13,7 +15,7 @@
 #include "text/tokenizer.h"
 
 struct waste_weights; /* model/weights.h */
-struct waste_scratch; /* model/forward.h */
+struct waste_scratch; /* model/scratch.h */
 
 struct waste_container {
     waste_manifest *manifest;
@@ -30,9 +32,16 @@ struct waste_model {
     struct waste_weights *weights;
     waste_banks *banks; /* NULL without experts */
     waste_cache *cache;
+    waste_kernels kernels;
+    waste_plan plan;
+    /* One step at a time: whoever has set `busy` owns scratch. */
+    pthread_mutex_t turn;   /* guards what follows; never held while computing */
+    pthread_cond_t idle;    /* busy became 0 */
+    int has_turn, has_idle; /* initialised */
+    int busy;
     struct waste_scratch *scratch;
-    pthread_mutex_t turn;    /* one step at a time */
-    waste_model_stats stats; /* guarded by turn */
+    waste_model_stats stats;
+    uint64_t sequence_bytes; /* of all sequences, against plan.sequences */
 };
 
 #endif

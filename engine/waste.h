@@ -169,16 +169,34 @@ typedef struct waste_model_options {
     uint64_t budget; /* bytes in all; 0: chosen by the engine */
     int64_t context; /* positions per sequence; 0: 4096 */
     waste_precision precision;
-    int verify; /* check every record's crc32 when it is read */
+    int verify;        /* check every record's crc32 when it is read */
+    int buffered;      /* read experts through the page cache, not past it */
+    int io_threads;    /* reader threads; 0: the default; -1: reads are synchronous */
+    int lookahead;     /* experts guessed per layer; 0: the default (6); -1: none */
+    int exclusive;     /* refuse a container that another process owns */
+    const char *usage; /* hotlist file to warm the cache from; NULL: none. Read at
+                        * open, in the background; a file that is absent is fine */
 } waste_model_options;
 
 typedef struct waste_model_stats {
-    uint64_t tokens;         /* rows computed since open */
-    uint64_t hits, misses;   /* experts found in memory, and not */
-    uint64_t bytes_read;     /* of expert records */
-    uint64_t io_ns, step_ns; /* waiting for reads; in steps altogether */
-    uint64_t memory_bytes;   /* allocated now */
+    uint64_t tokens;                /* rows computed since open */
+    uint64_t hits, misses;          /* demand accesses: in memory (or on its way), and not */
+    uint64_t guesses, guesses_used; /* speculative reads, and those a demand then met */
+    uint64_t evictions;
+    uint64_t bytes_read; /* of expert records, guesses included */
+    uint64_t io_ns;      /* steps waiting for reads */
+    uint64_t step_ns;    /* in steps altogether */
+    uint64_t idle_ns;    /* open and in no step */
+    uint64_t warmed;     /* records read at open from a hotlist */
+    uint64_t trunk_bytes, scratch_bytes, sequence_bytes, cache_bytes; /* resident */
+    uint64_t memory_bytes; /* allocated by the process now */
+    uint64_t budget_bytes; /* in force */
     uint64_t cache_slots, cache_used;
+    uint64_t page_faults; /* of the process that needed the disk, since open */
+    int banks_direct, banks_buffered;
+    int io_threads, lookahead; /* in force */
+    const char *policy;        /* of the cache; static */
+    char notice[200];          /* what did not go as planned, or empty */
 } waste_model_stats;
 
 waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
@@ -187,6 +205,45 @@ void waste_model_close(waste_model *m);
 const waste_container *waste_model_container(const waste_model *m); /* borrowed */
 int64_t waste_model_context(const waste_model *m);
 void waste_model_stats_get(waste_model *m, waste_model_stats *out);
+
+/* ---- plan: where the memory would go ----------------------------------- */
+
+typedef struct waste_plan_row {
+    const char *part; /* "trunk", "state", "floor", ...; static */
+    double value;     /* bytes, or what `unit` says */
+    const char *unit; /* "bytes", "slots", "bytes/s", "tokens/s"; static */
+    char why[160];    /* one sentence */
+} waste_plan_row;
+
+typedef struct waste_plan_report {
+    waste_plan_row *row;
+    size_t n;
+} waste_plan_report;
+
+/* What opening `path` with these options would reserve, without loading or
+ * reserving it. A budget below the floor is reported, not an error. probe: time
+ * a few direct reads of the container's own banks. */
+waste_status waste_plan_make(waste_plan_report *out, const char *path,
+                             const waste_model_options *opt, int probe, waste_error *err);
+void waste_plan_clear(waste_plan_report *r);
+
+/* ---- usage: which experts were wanted ---------------------------------- */
+
+/* Learned demand of one record, decayed; comparable within one container only. */
+typedef struct waste_usage_row {
+    int layer, expert;
+    uint32_t hits;
+} waste_usage_row;
+
+/* Most wanted first, at most `max`. `out` has room for them; *n gets the count. */
+waste_status waste_usage_get(waste_model *m, waste_usage_row *out, size_t max, size_t *n,
+                             waste_error *err);
+/* Reads these records into the cache in the background, most wanted first, as
+ * far as empty slots go. Rows that name no record are skipped. */
+waste_status waste_usage_warm(waste_model *m, const waste_usage_row *rows, size_t n,
+                              waste_error *err);
+/* usage.waste (docs/format.md): replaced as a whole. */
+waste_status waste_usage_save(waste_model *m, const char *path, waste_error *err);
 
 /* One sequence: the state that its tokens have left behind. */
 typedef struct waste_seq waste_seq;
@@ -262,8 +319,10 @@ typedef struct waste_gen_params {
 void waste_gen_params_init(waste_gen_params *p); /* greedy, 256 tokens */
 
 typedef enum waste_finish {
-    WASTE_FINISH_NONE,   /* goes on */
-    WASTE_FINISH_STOP,   /* end token, closed answer, or a stop string */
+    WASTE_FINISH_NONE, /* goes on */
+    /* An end token or a stop string; with XTML also the closing of the response
+     * element: without declared tools nothing can follow it but the end. */
+    WASTE_FINISH_STOP,
     WASTE_FINISH_LENGTH, /* max_tokens, or the context is full */
     WASTE_FINISH_TIMEOUT
 } waste_finish;

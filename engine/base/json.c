@@ -18,9 +18,20 @@
  * the archive can be linked into a shared object (docs/decisions.md). */
 __attribute__((visibility("hidden"))) FILE *waste_json_unused_stdin;
 
+/* jansson calls most failed allocations a syntax error; this tells them apart. */
+static _Thread_local int out_of_memory;
+
+static void *counted_alloc(size_t size)
+{
+    void *p = waste_mem_alloc(size ? size : 1);
+
+    if (!p) out_of_memory = 1;
+    return p;
+}
+
 static void use_counted_heap(void)
 {
-    json_set_alloc_funcs(waste_mem_alloc, waste_mem_free);
+    json_set_alloc_funcs(counted_alloc, waste_mem_free);
 }
 
 /* jansson recurses; depth is bounded before it sees the text. */
@@ -56,11 +67,12 @@ waste_status waste_json_parse(waste_json **out, const char *text, size_t bytes, 
     pthread_once(&once, use_counted_heap);
     if (too_deep(text, bytes))
         return waste_fail(err, st, "%s: JSON nested deeper than %d levels", what, WASTE_JSON_DEPTH);
+    out_of_memory = 0;
     /* a zero-length buffer must still be a valid pointer for jansson */
     *out = json_loadb(bytes ? text : "", bytes,
                       JSON_DECODE_ANY | JSON_ALLOW_NUL | (unique ? JSON_REJECT_DUPLICATES : 0), &e);
     if (*out) return WASTE_OK;
-    if (json_error_code(&e) == json_error_out_of_memory)
+    if (out_of_memory)
         return waste_fail(err, WASTE_NOMEM, "out of memory parsing %s", what);
     return waste_fail(err, st, "%s: not valid JSON: %s (line %d, column %d)", what, e.text, e.line,
                       e.column);

@@ -28,12 +28,17 @@ typedef struct waste_config {
     int ares_block; /* Attention Residuals; 0: plain residual */
     int situ;
     float situ_beta, situ_linear_beta;
-    int64_t eos; /* config.eos_token_id when > 0, else -1 */
+    int64_t eos; /* config.eos_token_id when a token of the vocabulary above 0, else -1 */
 } waste_config;
 
-/* Errors name manifest.json and the key. Also checks what the manifest's parts
+/* Errors name manifest.json and the key; a value of the wrong type is an error,
+ * null counts as absent. mla_use_nope has to be a boolean. The four switches
+ * that count by being there (moe_renormalize, latent_moe_use_norm,
+ * mla_use_output_gate, linear_attn_config.use_full_rank_gate) are off when they
+ * say false or null, on with any other value. Rotary keys are looked at when a
+ * layer rotates. Also checks what the manifest's parts
  * and the configuration say about each other: one bank per MoE layer with the
- * right count, widths that are multiples of vec_dim. */
+ * right count, record size and codebooks, widths that are multiples of vec_dim. */
 waste_status waste_config_read(waste_config *c, const waste_manifest *m, waste_error *err);
 
 static inline int waste_config_is_moe(const waste_config *c, int layer)

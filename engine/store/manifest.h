@@ -39,10 +39,11 @@ typedef struct waste_bank_entry {
 } waste_bank_entry;
 
 typedef struct waste_manifest {
-    char *dir;                /* the container */
+    char *dir;                /* the container, without trailing slashes */
+    char *path;               /* dir/manifest.json: every message about it starts so */
     waste_json *json;         /* owns all borrowed names */
     const waste_json *config; /* text model configuration */
-    const waste_json *outer;  /* config._outer or NULL */
+    const waste_json *outer;  /* config._outer, or the object around text_config, or NULL */
     const char *arch;         /* to report: container.md 2.1 */
     const char *prefix;       /* of text-model tensors, "" if none */
     waste_quant quant;
@@ -52,7 +53,11 @@ typedef struct waste_manifest {
     uint64_t trunk_file_bytes, n_codebooks;
 } waste_manifest;
 
-/* Reads dir/manifest.json and the sizes of trunk.bin and codebooks.bin. */
+/* Reads dir/manifest.json and the sizes of trunk.bin and codebooks.bin. What
+ * sizes or indexes is bounded on the way: every tensor lies inside trunk.bin,
+ * bank names are plain file names, codebooks.bin holds whole records. What the
+ * layers must agree on with the configuration is waste_config_read's.
+ * A path without a container is WASTE_IO, a malformed one WASTE_FORMAT. */
 waste_status waste_manifest_open(waste_manifest **out, const char *dir, waste_error *err);
 void waste_manifest_close(waste_manifest *m);
 /* NULL when there is none. */

@@ -19,6 +19,7 @@ typedef struct waste_tensor {
 
 typedef struct waste_tensors waste_tensors;
 
+/* `m` must outlive the result. Nothing but the wanted tensors is ever read. */
 waste_status waste_tensors_open(waste_tensors **out, const waste_manifest *m, waste_error *err);
 void waste_tensors_close(waste_tensors *t);
 
@@ -34,11 +35,13 @@ waste_status waste_tensors_vector(waste_tensors *t, const char *name, int64_t n,
 /* Whether the manifest has it. */
 int waste_tensors_has(const waste_tensors *t, const char *name);
 
-/* Reads everything asked for; *slot pointers given above are filled here. */
+/* Reads everything asked for, into one block in which every payload and every
+ * array of scales is aligned to 64; *slot pointers given above are filled here.
+ * Once; asking for more afterwards is WASTE_ARG. */
 waste_status waste_tensors_load(waste_tensors *t, waste_error *err);
 
 /* Row `row` of a tensor that stayed on disk (or is resident), decoded to cols
- * floats. Thread-safe. */
+ * floats. WASTE_ARG when there is no such row. Thread-safe. */
 waste_status waste_tensors_row(const waste_tensors *t, const waste_tensor *x, int64_t row,
                                float *to, waste_error *err);
 

@@ -4,7 +4,7 @@
 .mode list
 
 -- From the published checkpoint (safetensors, MXFP4 experts) to a container.
-SELECT 'converted ' || max(total) || ' pieces, ' || max(bytes) / 1000000 || ' MB'
+SELECT 'converted ' || max(total) || ' pieces, ' || (max(bytes) / 1000000) || ' MB'
   FROM waste_convert('examples/demo/checkpoint', 'examples/demo/demo.waste');
 
 SELECT 'registered ' || json_extract(waste_register('demo', 'examples/demo/demo.waste'), '$.arch');
@@ -17,5 +17,7 @@ INSERT INTO questions VALUES
   ('Which continent is Madagascar in?'),
   ('Bridgetown is the capital of what country?'),
   ('What is 27 + 14?'),
-  ('Is a violin a fruit, an animal or an instrument?');
+  ('Classify this review: I loved this music.'),
+  ('Extract name and city as JSON: Clara moved to Lisbon.'),
+  ('Show all users older than 30.');
 SELECT q AS question, waste_generate('demo', q) AS answer FROM questions;

@@ -30,10 +30,7 @@ import torch
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GOLDEN = os.path.join(ROOT, "tests", "golden", "logits")
 KEPT = {"len1": [0], "len5": [0, 1, 2, 3, 4], "len70": [6, 31, 63, 64, 69]}
-GREEDY = {  # prompts of ids; the continuation is recorded
-    "tiny-chat": "len5", "tiny-plain": "len5", "tiny-text": "len5",
-}
-N_GREEDY = 24
+N_GREEDY = 24  # tokens of a greedy continuation, unless the end token comes
 F64 = torch.float64
 torch.set_num_threads(1)
 
@@ -349,7 +346,7 @@ class Oracle:
         return self.through(self.norm(x, "model.norm.weight"), "lm_head.weight").numpy()
 
     def greedy(self, ids, n):
-        """The continuation, and the least lead of a chosen token."""
+        """The continuation up to the end token, and the least lead of a choice."""
         ids, out, lead = list(ids), [], math.inf
         for _ in range(n):
             row = self.logits(ids)[-1]
@@ -357,6 +354,8 @@ class Oracle:
             lead = min(lead, row[best] - np.delete(row, best).max())
             ids.append(best)
             out.append(best)
+            if best == self.k["eos_token_id"]:
+                break
         return out, float(lead)
 
 
@@ -395,8 +394,8 @@ def write_all(cases):
                 f.write(rows[s][KEPT[s]].astype("<f4").tobytes())
         if oracle.margin < math.inf:
             entry["margin"] = float(f"{oracle.margin:.3g}")
-        if name in GREEDY:
-            ids = cases.sequences(name)[GREEDY[name]]
+        ids = cases.greedy_prompt(name)
+        if ids:
             out, lead = oracle.greedy(ids, N_GREEDY)
             entry["greedy"] = {"prompt": ids, "tokens": out, "lead": float(f"{lead:.3g}")}
         index[name] = entry

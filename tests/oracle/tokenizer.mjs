@@ -4,10 +4,10 @@
 //     cd tests/oracle && npm install && node tokenizer.mjs
 //
 //   small/tokenizer.model, small/specials.json   the vocabulary of vocab.mjs
-//   corpus.json    rows of {cat, text, times} with the answers for the small
-//                  vocabulary, in content and in markup mode, and for the demo
-//                  model's in content mode. An answer is the list of ids, or
-//                  {n, crc32} of a long one (ids as little-endian int32)
+//   corpus.json    rows of {cat, parts} (see corpus.mjs) with the answers for
+//                  the small vocabulary, in content and in markup mode, and for
+//                  the demo model's in content mode. An answer is the list of
+//                  ids, or {n, crc32} of a long one (ids as little-endian int32)
 //   unicode.json   {n, crc32} for each 1024 code points, each of them in every
 //                  context that the pattern tells apart; vocabulary: all pairs
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -54,7 +54,7 @@ function* stretches(text) {
 function markup(encoder, ids, text) {
   const found = [];
   let at = 0;
-  const content = (s) => s && found.push(...encoder.encode_ordinary(s));
+  const content = (s) => encoder.encode_ordinary(s).forEach((id) => found.push(id));
   for (let i = 0; i < text.length;) {
     const here = Object.keys(ids).filter((s) => text.startsWith(s, i)).sort((a, b) => b.length - a.length)[0];
     if (here === undefined) { i++; continue; }
@@ -77,21 +77,20 @@ writeFileSync(new URL('small/specials.json', out), JSON.stringify(specials.map((
 
 const encoder = new Tiktoken(rankFile(tokens), ids, PATTERN);
 const demoEncoder = new Tiktoken(readFileSync(demo, 'utf8'), {}, PATTERN);
-const lines = corpus.map(([cat, unit, times]) => {
-  const parts = [...stretches(unit.repeat(times))];
-  const marked = parts.flatMap((s) => markup(encoder, ids, s));
+const lines = corpus.map(({ cat, parts }) => {
+  const cut = [...stretches(parts.map(([unit, times]) => unit.repeat(times)).join(''))];
+  const marked = cut.flatMap((s) => markup(encoder, ids, s));
   if (cat !== 'one spelling begins another') {
-    const theirs = parts.flatMap((s) => [...encoder.encode(s, 'all')]);
-    if (theirs.join() !== marked.join()) throw new Error(`markup of ${JSON.stringify(unit)}: tiktoken disagrees`);
+    const theirs = cut.flatMap((s) => [...encoder.encode(s, 'all')]);
+    if (theirs.join() !== marked.join()) throw new Error(`${JSON.stringify(parts)}: tiktoken's markup differs`);
   }
-  const row = { cat };
-  const run = /^([^])\1{99,}$/u.exec(unit);
-  row.text = run ? run[1] : unit;
-  row.times = run ? [...unit].length : times;
-  row.content = answer(parts.flatMap((s) => [...encoder.encode_ordinary(s)]));
-  row.markup = answer(marked);
-  row.demo = answer(parts.flatMap((s) => [...demoEncoder.encode_ordinary(s)]));
-  return JSON.stringify(row);
+  return JSON.stringify({
+    cat,
+    parts,
+    content: answer(cut.flatMap((s) => [...encoder.encode_ordinary(s)])),
+    markup: answer(marked),
+    demo: answer(cut.flatMap((s) => [...demoEncoder.encode_ordinary(s)])),
+  });
 });
 writeFileSync(new URL('corpus.json', out), `[\n${lines.join(',\n')}\n]\n`);
 

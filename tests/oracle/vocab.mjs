@@ -11,12 +11,12 @@ import { createHash } from 'node:crypto';
 export const specials = ['[BOS]', '[EOS]', '<|end_of_msg|>', '<|open|>', '<|close|>', '<|sep|>', '<|a|>', '<|a|>b', '<|q"q|>', '<|back\\slash|>', '<|é|>', '<|中|>', '<|tab\there|>', '<|nl\nhere|>', '<|😀|>', '======='];
 
 const TOKENS = 3000;
-const LONG = 2000; // characters of a row counted at most
 
 export function small(rows) {
   const seen = new Map();
-  for (const [, unit, times] of rows) {
-    const bytes = Buffer.from(unit.repeat(Math.min(times, 8)).slice(0, LONG)).toString('latin1');
+  for (const { parts } of rows) {
+    const text = parts.map(([unit, times]) => unit.repeat(Math.min(times, 8))).join('');
+    const bytes = Buffer.from(text).toString('latin1');
     for (let n = 2; n <= 4; n++)
       for (let i = 0; i + n <= bytes.length; i++) {
         const s = bytes.slice(i, i + n);

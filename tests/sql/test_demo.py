@@ -28,7 +28,7 @@ equal(by_tokens["text"], by_text["text"], "ids built by hand give the same answe
 equal(by_text["usage"]["prompt_tokens"], len(ids), "and are as many as the rendered prompt")
 
 # -- golden greedy texts
-questions = [r["messages"][0]["content"] for r in demo.rows() if len(r["messages"]) == 1][::33][:10]
+questions = [r["messages"][0]["content"] for r in demo.rows() if len(r["messages"]) == 1][::30][:10]
 answers = {q: db.execute("SELECT waste_generate('demo', ?)", (q,)).fetchone()[0] for q in questions}
 if os.environ.get("WASTE_DEMO_REGENERATE"):
     with open(GOLDEN, "w", encoding="utf-8") as f:

@@ -145,6 +145,9 @@ def text_case(name, specials, base, change=None, seed=1, **more):
     CASES[name] = t
 
 
+# Seeds are chosen so that no choice of experts is closer than 3e-4 (oracle/logits.py --gaps).
+#
+# Kimi-Linear: KDA and MLA without positions. Then what a container may be stored as.
 case("linear", LINEAR, omit=["index_bits"], seed=5)
 case("linear-norenorm", LINEAR, drop=["moe_renormalize"], trunk="q3", extra=True, seed=5)
 case("linear-top1", LINEAR, {"num_experts_per_token": 1}, bias=None, seed=2)
@@ -168,6 +171,7 @@ case("linear-small-books", LINEAR, subnormal="books")
 case("linear-odd", LINEAR, LINEAR_ODD, trunk="q3", scatter=True)
 case("linear-kda", LINEAR, {"num_hidden_layers": 2}, lin={"kda_layers": [1, 2], "full_attn_layers": []})
 
+# K3: latent experts, attention over depth in blocks, SiTU, bounded decay, full-rank and output gates.
 case("k3", K3, prefix="language_model.", a_log=8, extra=True)
 case("k3-odd-4p", K3, K3_ODD, prefix="language_model.", experts="vq4p", a_log=4, scatter=True)
 case("k3-ares1", K3, {"attn_res_block_size": 1}, drop=["latent_moe_use_norm"], trunk="q8", seed=2)
@@ -178,6 +182,7 @@ case("k3-shared-wide", K3, {"num_shared_experts": 5, "intermediate_size": 40}, e
 case("k3-direct", K3, {"activation_situ_linear_beta": 0, "hidden_act": "situ"}, lin={"gate_lower_bound": 0.0},
      drop=["mla_use_output_gate", "routed_expert_hidden_size", "latent_moe_use_norm"], seed=2)
 
+# DeepSeek-V3 and Kimi-K2: all MLA, rotated. YaRN, plain, the flag absent, rotation off.
 case("v3", V3)
 case("v3-k2", V3, {"rope_scaling": K2_YARN, "rope_theta": 50000, "routed_scaling_factor": 2.827}, trunk="q8", seed=2)
 case("v3-plain", V3, {"rope_scaling": None, "q_lora_rank": None}, trunk="mixed", seed=2)
@@ -185,6 +190,7 @@ case("v3-nope-absent", V3, {"rope_scaling": {}}, drop=["mla_use_nope"])
 case("v3-nope-true", V3, {"mla_use_nope": True}, seed=2)
 case("v3-odd-4p", V3, V3_ODD, experts="vq4p", scatter=True)
 
+# With a tokenizer.
 text_case("tiny-chat", XTML, K3, {"num_hidden_layers": 4}, prefix="language_model.",
           follows=walk(vocabulary(), XTML), calm=0.2, trunk="q8", seed=4)
 text_case("tiny-plain", PLAIN, LINEAR, chat=CHAT)
@@ -196,6 +202,17 @@ def sequences(name):
     c = CASES[name]
     vocab = c["config"]["vocab_size"]
     return {f"len{n}": [u % vocab for u in container.stream(c["seed"], f"ids/{n}", n)] for n in (1, 5, 70)}
+
+
+def greedy_prompt(name):
+    """Ids whose greedy continuation is among the expected results, or None."""
+    c = CASES[name]
+    if "tokens" not in c:
+        return None
+    if "follows" in c:
+        special = {s: len(c["tokens"]) + i for i, s in enumerate(c["specials"])}
+        return [special["<|open|>"], c["tokens"].index(b"response"), special["<|sep|>"]]
+    return sequences(name)["len5"]
 
 
 def digest(name):

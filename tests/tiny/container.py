@@ -389,7 +389,8 @@ def write(path, case):
     put(path, "trunk.bin", trunk.data)
     layers, quant = write_experts(path, case)
     if "tokens" in case:
-        put(path, "tokenizer.model", b"".join(base64.b64encode(t) + b" %d\n" % i for i, t in enumerate(case["tokens"])))
+        put(path, "tokenizer.model",
+            b"".join(base64.b64encode(t) + b" %d\n" % i for i, t in enumerate(case["tokens"])))
         put(path, "specials.json", json.dumps(
             [{"id": len(case["tokens"]) + i, "text": s} for i, s in enumerate(case["specials"])]))
     if "chat" in case:

@@ -9,6 +9,8 @@
  *         single  one row a step
  *         mixed   all sequences at once, a few rows of each in every step
  *         last    as batch, but only the last logits asked for and compared
+ *   logits [options] greedy CONTAINER N IDS
+ *       Generates N tokens after the ids, without a template, and prints theirs.
  *   logits [options] open|touch|text CONTAINER
  *       open   container and model are opened and closed
  *       touch  also evaluates tokens of the whole vocabulary, so that every
@@ -279,6 +281,39 @@ static int command_run(const waste_model_options *options, int at_floor, char **
     return rc;
 }
 
+static int command_greedy(const waste_model_options *opt, char **arg)
+{
+    list ids = {0};
+    waste_prompt prompt = {0};
+    waste_gen_params params;
+    waste_gen_token token;
+    waste_model *m = NULL;
+    waste_gen *g = NULL;
+    waste_error err = {0};
+    waste_status st;
+    int rc = read_list(&ids, arg[2]);
+
+    waste_gen_params_init(&params);
+    params.max_tokens = strtoll(arg[1], NULL, 10);
+    prompt.tokens = ids.id;
+    prompt.n_tokens = ids.n;
+    prompt.raw = 1;
+    if (!rc) {
+        st = waste_model_open(&m, arg[0], opt, &err);
+        if (!st) st = waste_gen_open(&g, m, &prompt, &params, &err);
+        while (!st) {
+            st = waste_gen_next(g, &token, &err);
+            if (!st) printf("%d ", (int)token.token);
+        }
+        printf("\n");
+        if (st != WASTE_DONE) rc = fail(&err);
+    }
+    waste_gen_close(g);
+    waste_model_close(m);
+    free(ids.id);
+    return rc;
+}
+
 static waste_status touch(waste_model *m, waste_error *err)
 {
     size_t vocab = (size_t)waste_container_info(waste_model_container(m))->vocab, i;
@@ -398,6 +433,7 @@ int main(int argc, char **argv)
     argc -= i;
     if (argc >= 5 && !strcmp(argv[0], "run"))
         return command_run(&opt, at_floor, argv + 1, argc - 1);
+    if (argc == 4 && !strcmp(argv[0], "greedy")) return command_greedy(&opt, argv + 1);
     if (argc == 1 && !strcmp(argv[0], "check")) return command_check(&opt);
     if (argc == 2 && is_verb(argv[0])) return verb(argv[0], argv[1], &opt, &err) ? fail(&err) : 0;
     return usage("what to do?");

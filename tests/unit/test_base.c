@@ -141,6 +141,26 @@ static void json_reads_are_typed_and_bounded(void **state)
     waste_json_free(j);
 }
 
+static void json_out_of_memory_is_not_a_syntax_error(void **state)
+{
+    static const char text[] = "{\"a\":[1,2,{\"b\":\"c\"}],\"d\":{\"e\":1.5}}";
+    uint64_t before = waste_mem_used();
+    waste_status st = WASTE_NOMEM;
+    int n;
+    (void)state;
+    for (n = 1; st; n++) {
+        waste_json *j;
+        waste_error e;
+        waste_mem_fail_at((uint64_t)n, 1);
+        st = parse(text, 1, &j, &e);
+        waste_mem_fail_at(0, 0);
+        assert_true(st == WASTE_OK || st == WASTE_NOMEM);
+        waste_json_free(j);
+        assert_int_equal(waste_mem_used(), before);
+    }
+    assert_true(n > 5);
+}
+
 static void first_error_wins_and_is_printable(void **state)
 {
     waste_error e = {0};
@@ -162,6 +182,7 @@ int main(void)
         cmocka_unit_test(stream_releases_complete_code_points),
         cmocka_unit_test(json_refuses_with_a_reason),
         cmocka_unit_test(json_reads_are_typed_and_bounded),
+        cmocka_unit_test(json_out_of_memory_is_not_a_syntax_error),
         cmocka_unit_test(first_error_wins_and_is_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

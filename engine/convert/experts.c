@@ -1,0 +1,377 @@
+/* Experts to records: see experts.h. Memory is a piece of rows, the training
+ * sample of one matrix kind (at most 300,000 vectors) and one record, whatever
+ * the model's size. */
+#include "convert/experts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/quant.h"
+
+#define SAMPLED_EXPERTS 12
+#define SAMPLED_VECTORS 300000
+
+typedef struct style {
+    const char *dir, *kind[WASTE_EXPERTS_KINDS];
+} style;
+
+static const style styles[] = {
+    {"block_sparse_moe", {"w1", "w3", "w2"}},       /* Mixtral: Kimi-Linear, K3 */
+    {"mlp", {"gate_proj", "up_proj", "down_proj"}}, /* DeepSeek: V3, R1, K2 */
+};
+
+struct waste_experts {
+    waste_source *source;
+    const waste_settings *c;
+    const style *style;
+    waste_quant quant;
+    waste_fmt fmt;
+    waste_record_layout layout;
+    waste_vq_books *books; /* one per kind, of the layer trained last */
+    float *piece;          /* rows of a matrix */
+    int64_t piece_rows[WASTE_EXPERTS_KINDS];
+    float *unit;    /* one row, normalised */
+    uint8_t *index; /* its stage indices */
+    unsigned char *record;
+};
+
+int waste_experts_format(const char *name, waste_quant *q, waste_fmt *fmt, const char **label)
+{
+    static const struct {
+        const char *name, *label;
+        waste_fmt fmt;
+        int stages, entries, bits, bytes;
+    } known[] = {
+        {"vq3r", "VQ3R", WASTE_FMT_VQ3R, 3, 256, 8, 3},
+        {"vq2r", "VQ2R", WASTE_FMT_VQ2R, 2, 256, 8, 2},
+        {"vq4p", "VQ4P", WASTE_FMT_VQ4P, 4, 64, 6, 3},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, name) != 0) continue;
+        q->stages = known[i].stages;
+        q->vec_dim = WASTE_VQ_DIM;
+        q->entries = known[i].entries;
+        q->index_block = WASTE_INDEX_BLOCK;
+        q->index_bits = known[i].bits;
+        q->vector_bytes = known[i].bytes;
+        *fmt = known[i].fmt;
+        *label = known[i].label;
+        return 0;
+    }
+    return -1;
+}
+
+/* ---- where they are ---------------------------------------------------------------- */
+
+static int64_t rows_of(const waste_experts *x, int kind)
+{
+    return kind == WASTE_EXPERTS_DOWN ? x->c->expert_in : x->c->moe_width;
+}
+
+static int64_t cols_of(const waste_experts *x, int kind)
+{
+    return kind == WASTE_EXPERTS_DOWN ? x->c->moe_width : x->c->expert_in;
+}
+
+static void name_of(const waste_experts *x, const style *s, int layer, int expert, int kind,
+                    char *out, size_t cap)
+{
+    snprintf(out, cap, "%smodel.layers.%d.%s.experts.%d.%s.weight", x->c->prefix, layer, s->dir,
+             expert, s->kind[kind]);
+}
+
+static waste_status find_style(waste_experts *x, waste_error *err)
+{
+    char name[256];
+    size_t i;
+    int l;
+
+    for (l = x->c->dense_layers; l < x->c->layers; l++)
+        for (i = 0; i < sizeof styles / sizeof *styles; i++) {
+            name_of(x, styles + i, l, 0, WASTE_EXPERTS_GATE, name, sizeof name);
+            if (!waste_source_has(x->source, name)) continue;
+            x->style = styles + i;
+            return WASTE_OK;
+        }
+    return waste_fail(err, WASTE_FORMAT,
+                      "%s: config.json has %d experts, and no layer has a tensor of one",
+                      waste_source_dir(x->source), x->c->experts);
+}
+
+static waste_status find(const waste_experts *x, int layer, int expert, int kind, waste_weight *w,
+                         waste_error *err)
+{
+    char name[256];
+    waste_status st;
+
+    name_of(x, x->style, layer, expert, kind, name, sizeof name);
+    st = waste_source_weight(x->source, name, w, err);
+    if (!st && (w->dims != 2 || w->rows != rows_of(x, kind) || w->cols != cols_of(x, kind)))
+        st = waste_fail(err, WASTE_FORMAT, "tensor %s is [%lld, %lld], wanted [%lld, %lld]", name,
+                        (long long)w->rows, (long long)w->cols, (long long)rows_of(x, kind),
+                        (long long)cols_of(x, kind));
+    return st;
+}
+
+static waste_status check_all(const waste_experts *x, waste_error *err)
+{
+    waste_status st = WASTE_OK;
+    waste_weight w;
+    int l, e, k;
+
+    for (l = x->c->dense_layers; l < x->c->layers; l++)
+        for (e = 0; e < x->c->experts; e++)
+            for (k = 0; k < WASTE_EXPERTS_KINDS && !st; k++) st = find(x, l, e, k, &w, err);
+    return st;
+}
+
+static waste_status take_memory(waste_experts *x, waste_error *err)
+{
+    int64_t most = 0, widest = 0;
+    int k;
+
+    for (k = 0; k < WASTE_EXPERTS_KINDS; k++) {
+        int64_t n = WASTE_CONVERT_PIECE / cols_of(x, k);
+        x->piece_rows[k] = n < 1 ? 1 : n > rows_of(x, k) ? rows_of(x, k) : n;
+        if (x->piece_rows[k] * cols_of(x, k) > most) most = x->piece_rows[k] * cols_of(x, k);
+        if (cols_of(x, k) > widest) widest = cols_of(x, k);
+    }
+    x->books = waste_mem_array(WASTE_EXPERTS_KINDS, sizeof *x->books);
+    x->piece = waste_mem_array((size_t)most, sizeof *x->piece);
+    x->unit = waste_mem_array((size_t)widest, sizeof *x->unit);
+    x->index = waste_mem_array((size_t)widest, WASTE_VQ_STAGES);
+    x->record = waste_mem_alloc((size_t)x->layout.bytes);
+    if (x->books && x->piece && x->unit && x->index && x->record) return WASTE_OK;
+    return waste_fail(err, WASTE_NOMEM, "out of memory for experts of %llu bytes",
+                      (unsigned long long)x->layout.bytes);
+}
+
+waste_status waste_experts_open(waste_experts **out, waste_source *s, const waste_settings *c,
+                                const waste_quant *q, waste_fmt fmt, waste_error *err)
+{
+    waste_experts *x = waste_mem_zero(sizeof *x);
+    waste_status st;
+
+    *out = NULL;
+    if (!x) return waste_fail(err, WASTE_NOMEM, "out of memory opening the experts");
+    x->source = s;
+    x->c = c;
+    x->quant = *q;
+    x->fmt = fmt;
+    waste_record_layout_of(&x->layout, q, c->moe_width, c->expert_in);
+    if (x->layout.bytes > UINT32_MAX) /* offsets in a record have 32 bits */
+        st = waste_fail(err, WASTE_FORMAT, "expert records of %llu bytes are too large",
+                        (unsigned long long)x->layout.bytes);
+    else
+        st = find_style(x, err);
+    if (!st) st = check_all(x, err);
+    if (!st) st = take_memory(x, err);
+    if (st) {
+        waste_experts_close(x);
+        return st;
+    }
+    *out = x;
+    return WASTE_OK;
+}
+
+void waste_experts_close(waste_experts *x)
+{
+    if (!x) return;
+    waste_mem_free(x->books);
+    waste_mem_free(x->piece);
+    waste_mem_free(x->unit);
+    waste_mem_free(x->index);
+    waste_mem_free(x->record);
+    waste_mem_free(x);
+}
+
+const waste_record_layout *waste_experts_layout(const waste_experts *x)
+{
+    return &x->layout;
+}
+
+const waste_vq_books *waste_experts_books(const waste_experts *x, int kind)
+{
+    return x->books + kind;
+}
+
+static waste_status row_scale(const waste_experts *x, const float *row, int64_t cols,
+                              const waste_weight *w, uint16_t *scale, waste_error *err)
+{
+    *scale = waste_vq_row_scale(row, cols);
+    if ((*scale & 0x7C00) != 0x7C00) return WASTE_OK;
+    return waste_fail(err, WASTE_FORMAT, "%s: tensor %s has weights too large for an F16 scale",
+                      waste_source_dir(x->source), w->tensor->name);
+}
+
+/* ---- training ------------------------------------------------------------------------ */
+
+typedef struct sample {
+    float *at; /* vectors taken so far */
+    size_t n, room;
+} sample;
+
+/* Takes `want` of the matrix's vectors at random, or all when there are fewer:
+ * in one pass, each with the chance that the rest of the quota leaves it. */
+static waste_status take_vectors(waste_experts *x, const waste_weight *w, int kind, uint64_t want,
+                                 waste_vq_random *r, sample *to, const waste_cancel *cancel,
+                                 waste_error *err)
+{
+    uint64_t left = (uint64_t)w->rows * (uint64_t)(w->cols / WASTE_VQ_DIM);
+    waste_status st = WASTE_OK;
+    int64_t first, n, i, v;
+    uint16_t scale;
+
+    if (want > left) want = left;
+    for (first = 0; !st && want && first < w->rows; first += n) {
+        n = w->rows - first < x->piece_rows[kind] ? w->rows - first : x->piece_rows[kind];
+        st = waste_convert_asked(cancel, err);
+        if (!st) st = waste_source_rows(x->source, w, first, n, x->piece, err);
+        for (i = 0; !st && i < n; i++) {
+            const float *row = x->piece + i * w->cols;
+            st = row_scale(x, row, w->cols, w, &scale, err);
+            if (st) break;
+            waste_vq_normalise(row, w->cols, scale, x->unit);
+            for (v = 0; v < w->cols; v += WASTE_VQ_DIM, left--) {
+                if (waste_vq_below(r, left) >= want) continue;
+                memcpy(to->at + to->n++ * WASTE_VQ_DIM, x->unit + v, WASTE_VQ_DIM * sizeof(float));
+                want--;
+            }
+        }
+    }
+    return st;
+}
+
+static waste_status train_kind(waste_experts *x, int layer, int kind, sample *s,
+                               const waste_cancel *cancel, waste_error *err)
+{
+    int step = x->c->experts / SAMPLED_EXPERTS, i, n;
+    waste_status st = WASTE_OK;
+    waste_vq_random r;
+    waste_weight w;
+
+    if (step < 1) step = 1;
+    n = (x->c->experts + step - 1) / step;
+    if (n > SAMPLED_EXPERTS) n = SAMPLED_EXPERTS;
+    s->n = 0;
+    for (i = 0; !st && i < n; i++) {
+        /* one stream per matrix: what is drawn does not depend on the others */
+        r.state = (uint64_t)layer << 32 | (uint64_t)(i * step) << 8 | (uint64_t)kind;
+        st = find(x, layer, i * step, kind, &w, err);
+        if (!st)
+            st = take_vectors(x, &w, kind, (uint64_t)(SAMPLED_VECTORS / n), &r, s, cancel, err);
+    }
+    if (st) return st;
+    r.state = (uint64_t)layer << 32 | (uint64_t)0xFFFFFF << 8 | (uint64_t)kind;
+    return waste_vq_train(x->books + kind, &x->quant, s->at, s->n, &r, cancel, err);
+}
+
+waste_status waste_experts_train(waste_experts *x, int layer, const waste_cancel *cancel,
+                                 waste_error *err)
+{
+    uint64_t all = (uint64_t)x->c->experts * (uint64_t)x->c->moe_width *
+                   (uint64_t)(x->c->expert_in / WASTE_VQ_DIM);
+    waste_status st = WASTE_OK;
+    sample s = {0};
+    int k;
+
+    s.room = all < SAMPLED_VECTORS ? (size_t)all : SAMPLED_VECTORS;
+    s.at = waste_mem_array(s.room, WASTE_VQ_DIM * sizeof *s.at);
+    if (!s.at) return waste_fail(err, WASTE_NOMEM, "out of memory for a training sample");
+    for (k = 0; !st && k < WASTE_EXPERTS_KINDS; k++) st = train_kind(x, layer, k, &s, cancel, err);
+    waste_mem_free(s.at);
+    return st;
+}
+
+/* ---- encoding -------------------------------------------------------------------------- */
+
+static void encode_row(waste_experts *x, int kind, const float *row, int64_t r, int64_t cols,
+                       uint16_t scale, unsigned char *to, waste_convert_loss *loss)
+{
+    const waste_vq_books *books = x->books + kind;
+    double s = (double)waste_f16_to_f32(scale), wrong = 0, all = 0;
+    int64_t n = cols / WASTE_VQ_DIM, v;
+
+    for (v = 0; v < cols; v++) all += (double)row[v] * (double)row[v];
+    waste_vq_normalise(row, cols, scale, x->unit);
+    waste_vq_encode(books, x->unit, (size_t)n, x->index);
+    for (v = 0; v < n; v++)
+        waste_vq_pack(&x->quant, x->index + v * books->stages,
+                      to + waste_record_index_pos(&x->quant, n, r, v));
+    /* what is left of a vector times the scale is W - W'; a zero scale loses all */
+    for (v = 0; v < cols; v++) wrong += (double)x->unit[v] * (double)x->unit[v];
+    loss->wrong += s > 0 ? wrong * s * s : all;
+    loss->all += all;
+}
+
+static waste_status encode_matrix(waste_experts *x, const waste_weight *w, int kind,
+                                  unsigned char *indices, unsigned char *scales,
+                                  waste_convert_loss *loss, const waste_cancel *cancel,
+                                  waste_error *err)
+{
+    /* rows between two questions whether to stop: some 10 ms of distances */
+    int64_t first, n, i, often = ((int64_t)1 << 17) / w->cols + 1;
+    waste_status st = WASTE_OK;
+    uint16_t scale;
+
+    for (first = 0; !st && first < w->rows; first += n) {
+        n = w->rows - first < x->piece_rows[kind] ? w->rows - first : x->piece_rows[kind];
+        st = waste_source_rows(x->source, w, first, n, x->piece, err);
+        for (i = 0; !st && i < n; i++) {
+            const float *row = x->piece + i * w->cols;
+            if (i % often == 0) st = waste_convert_asked(cancel, err);
+            if (!st) st = row_scale(x, row, w->cols, w, &scale, err);
+            if (st) break;
+            memcpy(scales + 2 * (first + i), &scale, sizeof scale);
+            encode_row(x, kind, row, first + i, w->cols, scale, indices, loss);
+        }
+    }
+    return st;
+}
+
+static void put_header(waste_experts *x, int layer, int expert, int codebook_base)
+{
+    const waste_record_layout *l = &x->layout;
+    waste_record_header h;
+
+    memset(&h, 0, sizeof h);
+    h.magic = WASTE_EXPERT_MAGIC;
+    h.layer = (uint16_t)layer;
+    h.expert = (uint16_t)expert;
+    h.fmt = (uint8_t)x->fmt;
+    h.codebook = (uint16_t)codebook_base;
+    h.blocks = (uint32_t)(l->bytes / WASTE_RECORD_ALIGN);
+    h.gate_off = (uint32_t)l->gate_off;
+    h.up_off = (uint32_t)l->up_off;
+    h.down_off = (uint32_t)l->down_off;
+    h.scale_off = (uint32_t)l->scale_off;
+    h.crc32 = waste_record_crc(x->record, l);
+    memcpy(x->record, &h, sizeof h);
+}
+
+waste_status waste_experts_record(waste_experts *x, int layer, int expert, int codebook_base,
+                                  const unsigned char **record, waste_convert_loss *loss,
+                                  const waste_cancel *cancel, waste_error *err)
+{
+    const waste_record_layout *l = &x->layout;
+    const uint64_t part[] = {l->gate_off, l->up_off, l->down_off};
+    unsigned char *scales = x->record + l->scale_off;
+    waste_status st = WASTE_OK;
+    waste_weight w;
+    int k;
+
+    *record = NULL;
+    memset(x->record, 0, (size_t)l->bytes);
+    for (k = 0; !st && k < WASTE_EXPERTS_KINDS; k++) {
+        st = find(x, layer, expert, k, &w, err);
+        if (!st) st = encode_matrix(x, &w, k, x->record + part[k], scales, loss, cancel, err);
+        scales += 2 * rows_of(x, k);
+    }
+    if (st) return st;
+    put_header(x, layer, expert, codebook_base);
+    *record = x->record;
+    return WASTE_OK;
+}

@@ -1,0 +1,504 @@
+/* A checkpoint directory: see source.h. Owns the shards' headers and a scratch
+ * buffer for raw bytes. After opening, every tensor that can be asked for lies
+ * inside its shard. */
+#include "convert/source.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/plat.h"
+#include "kernels/quant.h"
+
+#define INDEX       "model.safetensors.index.json"
+#define SINGLE      "model.safetensors"
+#define STATE       ".download-state"
+#define MAX_SHARDS  10000
+#define MAX_INDEXED ((size_t)1 << 24)
+#define MAX_EXTENT  ((int64_t)1 << 26) /* of one dimension: container.md 2.4 */
+#define MX_GROUP    32
+
+typedef struct shard {
+    char *name;
+    waste_safetensors *file;
+} shard;
+
+struct waste_source {
+    char *dir;
+    waste_json *config;
+    shard *shard; /* ascending name */
+    size_t n_shards;
+    const waste_st_tensor **tensor; /* ascending name */
+    size_t n;
+    unsigned char *raw; /* bytes as they are in the shard */
+    size_t raw_cap;
+};
+
+/* ---- opening -------------------------------------------------------------- */
+
+static waste_status no_memory(const waste_source *s, waste_error *err)
+{
+    return waste_fail(err, WASTE_NOMEM, "out of memory reading the checkpoint %s", s->dir);
+}
+
+static waste_status load_config(waste_source *s, waste_error *err)
+{
+    char path[WASTE_PATH_MAX];
+    waste_status st = waste_path_join(path, sizeof path, s->dir, "config.json", err);
+
+    if (!st) st = waste_json_load(&s->config, path, err);
+    if (!st && waste_json_kind_of(s->config) != WASTE_JSON_OBJECT)
+        st = waste_fail(err, WASTE_FORMAT, "%s is not a JSON object", path);
+    return st;
+}
+
+static int by_shard_name(const void *a, const void *b)
+{
+    return strcmp(((const shard *)a)->name, ((const shard *)b)->name);
+}
+
+static int by_tensor_name(const void *a, const void *b)
+{
+    const waste_st_tensor *x = *(const waste_st_tensor *const *)a;
+    const waste_st_tensor *y = *(const waste_st_tensor *const *)b;
+
+    return strcmp(x->name, y->name);
+}
+
+static shard *find_shard(const waste_source *s, const char *name)
+{
+    shard key;
+
+    key.name = (char *)name; /* compared, never written */
+    return s->n_shards ? bsearch(&key, s->shard, s->n_shards, sizeof key, by_shard_name) : NULL;
+}
+
+/* A name from the index is joined to the directory: it must stay inside. */
+static int is_plain_name(const char *name)
+{
+    return *name && strlen(name) < 256 && !strpbrk(name, "/\\") && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+/* Keeps the list sorted; a checkpoint has at most some hundred shards. */
+static waste_status add_shard(waste_source *s, const char *name, waste_error *err)
+{
+    size_t at = s->n_shards;
+    shard *p;
+
+    if (find_shard(s, name)) return WASTE_OK;
+    if (s->n_shards >= MAX_SHARDS)
+        return waste_fail(err, WASTE_FORMAT, "%s/" INDEX ": more than %d shards", s->dir,
+                          MAX_SHARDS);
+    p = waste_mem_resize(s->shard, (s->n_shards + 1) * sizeof *p);
+    if (!p) return no_memory(s, err);
+    s->shard = p;
+    while (at > 0 && strcmp(p[at - 1].name, name) > 0) at--;
+    memmove(p + at + 1, p + at, (s->n_shards - at) * sizeof *p);
+    p[at].name = waste_mem_text(name, strlen(name));
+    p[at].file = NULL;
+    s->n_shards++;
+    return p[at].name ? WASTE_OK : no_memory(s, err);
+}
+
+static waste_status list_shards(waste_source *s, const waste_json *map, const char *path,
+                                waste_error *err)
+{
+    waste_json_iter it = {0};
+    const char *last = NULL; /* neighbours in the index mostly share a shard */
+    waste_status st = WASTE_OK;
+
+    if (waste_json_kind_of(map) != WASTE_JSON_OBJECT || waste_json_count(map) > MAX_INDEXED)
+        return waste_fail(err, WASTE_FORMAT, "%s: weight_map is not an object of tensor names",
+                          path);
+    while (!st && waste_json_each(&it, map)) {
+        size_t bytes;
+        const char *name = waste_json_text(it.value, &bytes);
+        if (!name || strlen(name) != bytes || !is_plain_name(name))
+            return waste_fail(err, WASTE_FORMAT, "%s: the shard of %s is not a file name", path,
+                              it.key);
+        if (!last || strcmp(last, name) != 0) st = add_shard(s, name, err);
+        last = name;
+    }
+    return st;
+}
+
+/* A downloader's list of finished shards, one a line: a shard that exists and is
+ * not listed is still being written. */
+static waste_status check_downloaded(const waste_source *s, waste_error *err)
+{
+    char path[WASTE_PATH_MAX], *text, *line, *next;
+    size_t bytes, i, listed = 0;
+    unsigned char *seen;
+    waste_status st = waste_path_join(path, sizeof path, s->dir, STATE, err);
+
+    if (st || !waste_path_exists(path)) return st;
+    seen = waste_mem_zero(s->n_shards + 1);
+    if (!seen) return no_memory(s, err);
+    st = waste_file_load(path, 1u << 26, &text, &bytes, err);
+    for (line = st ? NULL : text; line; line = next) {
+        shard *found;
+        next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        line[strcspn(line, "\r")] = 0;
+        found = find_shard(s, line);
+        if (!found || seen[found - s->shard]) continue;
+        seen[found - s->shard] = 1;
+        listed++;
+    }
+    for (i = 0; !st && listed < s->n_shards && i < s->n_shards; i++)
+        if (!seen[i])
+            st = waste_fail(err, WASTE_FORMAT,
+                            "%s/%s is not listed in " STATE ": it is still being downloaded",
+                            s->dir, s->shard[i].name);
+    if (text) waste_mem_free(text);
+    waste_mem_free(seen);
+    return st;
+}
+
+static waste_status open_shards(waste_source *s, waste_error *err)
+{
+    char path[WASTE_PATH_MAX];
+    size_t i, missing = 0, first = 0;
+    waste_status st = WASTE_OK;
+
+    for (i = s->n_shards; !st && i-- > 0;) {
+        st = waste_path_join(path, sizeof path, s->dir, s->shard[i].name, err);
+        if (st || waste_path_exists(path)) continue;
+        missing++;
+        first = i;
+    }
+    if (!st && missing)
+        st = waste_fail(err, WASTE_IO, "%s/%s is missing (%zu of %zu shards are)", s->dir,
+                        s->shard[first].name, missing, s->n_shards);
+    if (!st) st = check_downloaded(s, err);
+    for (i = 0; !st && i < s->n_shards; i++) {
+        st = waste_path_join(path, sizeof path, s->dir, s->shard[i].name, err);
+        if (!st) st = waste_safetensors_open(&s->shard[i].file, path, err);
+    }
+    return st;
+}
+
+static waste_status take_tensors(waste_source *s, const waste_json *map, const char *path,
+                                 waste_error *err)
+{
+    waste_json_iter it = {0};
+    size_t n = waste_json_count(map);
+
+    if (n == 0) return waste_fail(err, WASTE_FORMAT, "%s names no tensors", path);
+    s->tensor = waste_mem_array(n, sizeof *s->tensor);
+    if (!s->tensor) return no_memory(s, err);
+    while (waste_json_each(&it, map)) {
+        const shard *h = find_shard(s, waste_json_text(it.value, NULL));
+        const waste_st_tensor *t = h ? waste_safetensors_find(h->file, it.key) : NULL;
+        if (!t)
+            return waste_fail(err, WASTE_FORMAT,
+                              "tensor %s is not in %s/%s, where the index has it", it.key, s->dir,
+                              h ? h->name : "?");
+        s->tensor[s->n++] = t;
+    }
+    return WASTE_OK;
+}
+
+static waste_status open_indexed(waste_source *s, const char *path, waste_error *err)
+{
+    waste_json *index = NULL;
+    char *text;
+    size_t bytes;
+    waste_status st = waste_file_load(path, 1u << 30, &text, &bytes, err);
+
+    if (st) return st;
+    st = waste_json_parse(&index, text, bytes, 1, path, WASTE_FORMAT, err);
+    waste_mem_free(text);
+    if (!st) st = list_shards(s, waste_json_get(index, "weight_map"), path, err);
+    if (!st) st = open_shards(s, err);
+    if (!st) st = take_tensors(s, waste_json_get(index, "weight_map"), path, err);
+    waste_json_free(index);
+    return st;
+}
+
+static waste_status open_single(waste_source *s, waste_error *err)
+{
+    waste_safetensors *f;
+    size_t n, i;
+    waste_status st = add_shard(s, SINGLE, err);
+
+    if (!st) st = open_shards(s, err);
+    if (st) return st;
+    f = s->shard[0].file;
+    n = waste_safetensors_count(f);
+    if (n == 0)
+        return waste_fail(err, WASTE_FORMAT, "%s holds no tensors", waste_safetensors_path(f));
+    s->tensor = waste_mem_array(n, sizeof *s->tensor);
+    if (!s->tensor) return no_memory(s, err);
+    for (i = 0; i < n; i++) s->tensor[s->n++] = waste_safetensors_at(f, i);
+    return WASTE_OK;
+}
+
+static waste_status open_weights(waste_source *s, waste_error *err)
+{
+    char index[WASTE_PATH_MAX], single[WASTE_PATH_MAX];
+    waste_status st = waste_path_join(index, sizeof index, s->dir, INDEX, err);
+
+    if (!st) st = waste_path_join(single, sizeof single, s->dir, SINGLE, err);
+    if (st) return st;
+    if (waste_path_exists(index))
+        st = open_indexed(s, index, err);
+    else if (waste_path_exists(single))
+        st = open_single(s, err);
+    else
+        st = waste_fail(err, WASTE_IO, "%s has neither " INDEX " nor " SINGLE, s->dir);
+    if (!st) qsort(s->tensor, s->n, sizeof *s->tensor, by_tensor_name);
+    return st;
+}
+
+waste_status waste_source_open(waste_source **out, const char *dir, waste_error *err)
+{
+    waste_source *s;
+    waste_status st;
+
+    *out = NULL;
+    if (!waste_path_is_dir(dir))
+        return waste_fail(err, WASTE_IO, "the checkpoint %s is not a directory", dir);
+    s = waste_mem_zero(sizeof *s);
+    if (s) s->dir = waste_mem_text(dir, strlen(dir));
+    if (!s || !s->dir) {
+        waste_mem_free(s);
+        return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", dir);
+    }
+    st = load_config(s, err);
+    if (!st) st = open_weights(s, err);
+    if (st) {
+        waste_source_close(s);
+        return st;
+    }
+    *out = s;
+    return WASTE_OK;
+}
+
+void waste_source_close(waste_source *s)
+{
+    size_t i;
+
+    if (!s) return;
+    for (i = 0; i < s->n_shards; i++) {
+        waste_safetensors_close(s->shard[i].file);
+        waste_mem_free(s->shard[i].name);
+    }
+    waste_mem_free(s->shard);
+    waste_mem_free(s->tensor);
+    waste_mem_free(s->raw);
+    waste_json_free(s->config);
+    waste_mem_free(s->dir);
+    waste_mem_free(s);
+}
+
+/* ---- looking up ----------------------------------------------------------- */
+
+const char *waste_source_dir(const waste_source *s)
+{
+    return s->dir;
+}
+
+const waste_json *waste_source_config(const waste_source *s)
+{
+    return s->config;
+}
+
+size_t waste_source_count(const waste_source *s)
+{
+    return s->n;
+}
+
+const waste_st_tensor *waste_source_at(const waste_source *s, size_t i)
+{
+    return s->tensor[i];
+}
+
+const waste_st_tensor *waste_source_find(const waste_source *s, const char *name)
+{
+    waste_st_tensor key;
+    const waste_st_tensor *k = &key, **found;
+
+    key.name = name;
+    found = bsearch(&k, s->tensor, s->n, sizeof *s->tensor, by_tensor_name);
+    return found ? *found : NULL;
+}
+
+static const waste_st_tensor *find_part(const waste_source *s, const char *name, const char *end)
+{
+    char part[512];
+
+    if ((size_t)snprintf(part, sizeof part, "%s%s", name, end) >= sizeof part) return NULL;
+    return waste_source_find(s, part);
+}
+
+int waste_source_has(const waste_source *s, const char *name)
+{
+    return waste_source_find(s, name) || find_part(s, name, "_packed");
+}
+
+static waste_status wrong_dtype(const waste_st_tensor *t, const char *wanted, waste_error *err)
+{
+    return waste_fail(err, WASTE_UNSUPPORTED, "%s: tensor %s is %s, which is not supported (%s)",
+                      waste_safetensors_path(t->file), t->name, t->dtype_name, wanted);
+}
+
+/* Packed nibbles and their scales must describe one matrix (convert.md 2.2). */
+static waste_status check_pair(waste_weight *w, waste_error *err)
+{
+    const waste_st_tensor *p = w->tensor, *e = w->scale;
+
+    if (p->dtype != WASTE_DTYPE_U8) return wrong_dtype(p, "MXFP4 is U8", err);
+    if (e->dtype != WASTE_DTYPE_U8) return wrong_dtype(e, "MXFP4 scales are U8", err);
+    if (p->dims != 2 || e->dims != 2 || p->shape[0] != e->shape[0] ||
+        p->shape[1] != e->shape[1] * (MX_GROUP / 2))
+        return waste_fail(err, WASTE_FORMAT,
+                          "%s: %s and its _scale are not [rows, cols/2] and [rows, cols/32]",
+                          waste_safetensors_path(p->file), p->name);
+    w->shape[1] *= 2;
+    return WASTE_OK;
+}
+
+waste_status waste_source_weight(const waste_source *s, const char *name, waste_weight *out,
+                                 waste_error *err)
+{
+    const waste_st_tensor *t = waste_source_find(s, name);
+    int i;
+
+    memset(out, 0, sizeof *out);
+    if (!t) {
+        t = find_part(s, name, "_packed");
+        if (!t)
+            return waste_fail(err, WASTE_FORMAT, "the checkpoint %s has no tensor %s", s->dir,
+                              name);
+        out->scale = find_part(s, name, "_scale");
+        if (!out->scale)
+            return waste_fail(err, WASTE_FORMAT, "%s: tensor %s has no %s_scale",
+                              waste_safetensors_path(t->file), t->name, name);
+    }
+    out->tensor = t;
+    if (t->dims > WASTE_SOURCE_DIMS)
+        return waste_fail(err, WASTE_FORMAT, "%s: tensor %s has %d dimensions, at most %d",
+                          waste_safetensors_path(t->file), t->name, t->dims, WASTE_SOURCE_DIMS);
+    out->dims = t->dims ? t->dims : 1; /* a scalar is a vector of one */
+    out->shape[0] = 1;
+    for (i = 0; i < t->dims; i++) out->shape[i] = t->shape[i];
+    if (out->scale) {
+        waste_status st = check_pair(out, err);
+        if (st) return st;
+    } else if (t->dtype != WASTE_DTYPE_F32 && t->dtype != WASTE_DTYPE_F16 &&
+               t->dtype != WASTE_DTYPE_BF16) {
+        return wrong_dtype(t, "F32, F16, BF16 and MXFP4 pairs are", err);
+    }
+    out->rows = 1;
+    for (i = 0; i < out->dims; i++) {
+        if (out->shape[i] < 1 || out->shape[i] > MAX_EXTENT)
+            return waste_fail(err, WASTE_FORMAT, "%s: dimension %d of tensor %s is %lld",
+                              waste_safetensors_path(t->file), i, t->name,
+                              (long long)out->shape[i]);
+        if (i + 1 < out->dims) out->rows *= out->shape[i];
+    }
+    out->cols = out->shape[out->dims - 1];
+    return WASTE_OK;
+}
+
+/* ---- reading --------------------------------------------------------------- */
+
+static waste_status read_raw(waste_source *s, const waste_st_tensor *t, uint64_t first, size_t n,
+                             size_t at, waste_error *err)
+{
+    if (at + n > s->raw_cap) {
+        unsigned char *p = waste_mem_resize(s->raw, at + n);
+        if (!p) return no_memory(s, err);
+        s->raw = p;
+        s->raw_cap = at + n;
+    }
+    return waste_safetensors_read(t, first, s->raw + at, n, err);
+}
+
+static void decode_plain(waste_dtype dtype, const unsigned char *raw, size_t n, float *to)
+{
+    uint16_t h;
+    size_t i;
+
+    if (dtype == WASTE_DTYPE_F32) {
+        memcpy(to, raw, n * sizeof *to);
+        return;
+    }
+    for (i = 0; i < n; i++) {
+        memcpy(&h, raw + 2 * i, sizeof h);
+        to[i] = dtype == WASTE_DTYPE_BF16 ? waste_bf16_to_f32(h) : waste_f16_to_f32(h);
+    }
+}
+
+/* 2^(e - 127); e = 0 counts as scale 0, and 255 was refused before. */
+static float power_of(unsigned char e)
+{
+    uint32_t u = (uint32_t)e << 23;
+    float f;
+
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static void decode_mx_group(const unsigned char *p, float scale, float *to)
+{
+    static const float magnitude[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                        -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    int i;
+
+    for (i = 0; i < MX_GROUP / 2; i++) {
+        to[2 * i] = magnitude[p[i] & 15] * scale;
+        to[2 * i + 1] = magnitude[p[i] >> 4] * scale;
+    }
+}
+
+static waste_status read_pair(waste_source *s, const waste_weight *w, int64_t first, int64_t n,
+                              float *to, waste_error *err)
+{
+    size_t packed = (size_t)(n * w->cols / 2), scales = (size_t)(n * w->cols / MX_GROUP), i;
+    waste_status st;
+
+    st = read_raw(s, w->scale, (uint64_t)(first * w->cols / MX_GROUP), scales, packed, err);
+    if (!st) st = read_raw(s, w->tensor, (uint64_t)(first * w->cols / 2), packed, 0, err);
+    for (i = 0; !st && i < scales; i++) {
+        unsigned char e = s->raw[packed + i];
+        if (e == 255)
+            return waste_fail(err, WASTE_FORMAT, "%s: tensor %s has a scale that is not a number",
+                              waste_safetensors_path(w->scale->file), w->scale->name);
+        decode_mx_group(s->raw + i * (MX_GROUP / 2), power_of(e), to + i * MX_GROUP);
+    }
+    return st;
+}
+
+/* Written so that the compiler vectorises it: no early exit. */
+static int all_finite(const float *x, size_t n)
+{
+    size_t i;
+    int bad = 0;
+
+    for (i = 0; i < n; i++) bad |= !(x[i] <= FLT_MAX && x[i] >= -FLT_MAX);
+    return !bad;
+}
+
+waste_status waste_source_rows(waste_source *s, const waste_weight *w, int64_t first, int64_t n,
+                               float *to, waste_error *err)
+{
+    size_t count = (size_t)(n * w->cols), each = w->tensor->dtype == WASTE_DTYPE_F32 ? 4 : 2;
+    waste_status st;
+
+    if (w->scale) {
+        st = read_pair(s, w, first, n, to, err);
+    } else {
+        st = read_raw(s, w->tensor, (uint64_t)first * (uint64_t)w->cols * each, count * each, 0,
+                      err);
+        if (!st) decode_plain(w->tensor->dtype, s->raw, count, to);
+    }
+    if (!st && !all_finite(to, count))
+        st = waste_fail(err, WASTE_FORMAT, "%s: tensor %s holds a weight that is not finite",
+                        waste_safetensors_path(w->tensor->file), w->tensor->name);
+    return st;
+}

@@ -1,0 +1,49 @@
+/* A checkpoint directory: config.json, and weights by name wherever they lie -
+ * in the shards of model.safetensors.index.json or in one model.safetensors.
+ * A weight is a plain tensor or an MXFP4 pair X_packed and X_scale (convert.md
+ * 2.2); either way it is read as rows of floats. One thread at a time. */
+#ifndef WASTE_SOURCE_H
+#define WASTE_SOURCE_H
+
+#include "base/json.h"
+#include "convert/safetensors.h"
+
+#define WASTE_SOURCE_DIMS 4
+
+typedef struct waste_source waste_source;
+
+typedef struct waste_weight {
+    const waste_st_tensor *tensor; /* plain, or the packed nibbles */
+    const waste_st_tensor *scale;  /* of packed nibbles; NULL: plain */
+    int dims;                      /* 1..WASTE_SOURCE_DIMS */
+    int64_t shape[WASTE_SOURCE_DIMS];
+    int64_t rows, cols; /* cols: last axis; rows: product of the others */
+} waste_weight;
+
+/* Reads config.json, the index and the header of every shard. Errors name the
+ * file that is missing and the tensor that is not where the index says. */
+waste_status waste_source_open(waste_source **out, const char *dir, waste_error *err);
+void waste_source_close(waste_source *s);
+
+const char *waste_source_dir(const waste_source *s);
+const waste_json *waste_source_config(const waste_source *s); /* an object, as in the file */
+
+/* Every tensor of the checkpoint, ascending name (strcmp). */
+size_t waste_source_count(const waste_source *s);
+const waste_st_tensor *waste_source_at(const waste_source *s, size_t i);
+const waste_st_tensor *waste_source_find(const waste_source *s, const char *name);
+
+/* Whether `name` exists, plain or packed. */
+int waste_source_has(const waste_source *s, const char *name);
+/* The weight `name`. WASTE_FORMAT when it is absent, has a dimension of zero or
+ * too many of them, or the parts of a pair do not fit; WASTE_UNSUPPORTED naming
+ * tensor and dtype for a dtype that cannot be decoded. */
+waste_status waste_source_weight(const waste_source *s, const char *name, waste_weight *out,
+                                 waste_error *err);
+
+/* Rows [first, first + n) as n * cols floats. A weight that is not finite is
+ * WASTE_FORMAT naming the tensor. */
+waste_status waste_source_rows(waste_source *s, const waste_weight *w, int64_t first, int64_t n,
+                               float *to, waste_error *err);
+
+#endif

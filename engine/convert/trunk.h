@@ -1,0 +1,42 @@
+/* The trunk of a container to be: which tensors of the checkpoint it holds, under
+ * which names, in which format (convert.md 4, 5 and 7.4), and their encoding. */
+#ifndef WASTE_TRUNK_H
+#define WASTE_TRUNK_H
+
+#include "convert/convert.h"
+#include "convert/settings.h"
+#include "convert/source.h"
+#include "convert/writer.h"
+
+#define WASTE_TRUNK_GROUP 128
+#define WASTE_TRUNK_NAME  128 /* bytes of a name with its NUL: container.md 2.4 */
+
+typedef struct waste_trunk_item {
+    char name[WASTE_TRUNK_NAME]; /* in the container */
+    waste_weight weight;
+    waste_fmt fmt;
+    int dims; /* as recorded: vision tensors are flattened */
+    int64_t shape[WASTE_SOURCE_DIMS];
+    int64_t rows, cols;
+    uint64_t off, scale_off, bytes; /* known once written */
+} waste_trunk_item;
+
+typedef struct waste_trunk {
+    waste_trunk_item *item; /* ascending name */
+    size_t n;
+} waste_trunk;
+
+/* Lists and checks; reads no weight. `matrix` is the format of ordinary matrices.
+ * A zeroed or cleared *out. */
+waste_status waste_trunk_list(waste_trunk *out, const waste_source *s, const waste_settings *c,
+                              waste_fmt matrix, waste_error *err);
+void waste_trunk_clear(waste_trunk *t);
+const waste_trunk_item *waste_trunk_find(const waste_trunk *t, const char *name);
+
+/* Appends the tensor's payload and scales to the file that `w` has open, whose
+ * length is *at, advances *at and adds to the loss. */
+waste_status waste_trunk_write(waste_trunk_item *t, waste_source *s, waste_writer *w, uint64_t *at,
+                               waste_convert_loss *loss, const waste_cancel *cancel,
+                               waste_error *err);
+
+#endif

@@ -1,0 +1,65 @@
+/* The working memory of a pass: one block, laid out once for a number of rows.
+ * Every field has one use. Below, T is `rows`; shapes use the names of
+ * config.h, C = kda_heads * kda_dim. */
+#ifndef WASTE_SCRATCH_H
+#define WASTE_SCRATCH_H
+
+#include "model/config.h"
+
+typedef struct waste_scratch {
+    int rows; /* T: the largest chunk */
+    void *block;
+    size_t bytes;
+
+    float *x;       /* [T][hidden] residual stream */
+    float *sum;     /* [T][hidden] AttnRes: running sum since the last block */
+    float *history; /* [blocks][T][hidden] AttnRes */
+    float *normed;  /* [T][hidden] input of a sub-layer */
+    float *out;     /* [T][hidden] output of a sub-layer */
+    float *mix;     /* AttnRes: scores, then [hidden] */
+    float *decoded; /* one or two rows of weights, the widest */
+    float **logits; /* [T] */
+
+    /* KDA */
+    float *kda_q, *kda_k, *kda_v, *kda_decay, *kda_gate, *kda_o; /* [T][C] */
+    float *kda_low, *gate_low;                                   /* [T][kda_dim] */
+    float *kda_beta;                                             /* [T][kda_heads] */
+    float *kda_head;                                             /* [4 * kda_dim] */
+    float **kda_state, **kda_ring;                               /* [T] */
+
+    /* MLA */
+    float *turn;              /* [T][2 * pairs] cos and sin of the rows' positions */
+    int64_t *position;        /* [T] */
+    float *mla_q;             /* [T][heads * (nope_dim + rope_dim)] */
+    float *mla_low;           /* [T][q_rank] */
+    float *mla_o;             /* [T][heads * v_dim] */
+    float *mla_gate;          /* [T][heads * v_dim] */
+    float *mla_latent;        /* [2][T][kv_rank] */
+    float *mla_kv;            /* [T][kv_rank + rope_dim] */
+    float *const **mla_block; /* [T] */
+
+    /* feed-forward */
+    float *ffn_gate, *ffn_up; /* [T][widest FFN of any layer] */
+    float *route_logits;      /* [T][experts] */
+    int *route_ids;           /* [T][top_k] */
+    float *route_weights;     /* [T][top_k] */
+    float *expert_in;         /* [T][expert_in] latent MoE: the projected input */
+    float *expert_h;          /* [T][moe_width] */
+    float *expert_out;        /* [T][top_k][expert_in] */
+    float *expert_sum;        /* [T][expert_in] */
+    float *routed;            /* [T][hidden] latent MoE: projected back */
+    int *visit;               /* [min(experts, T * top_k)] distinct experts of a chunk */
+    int *first, *last;        /* [experts] ends of a chain of T * top_k places; -1: none */
+    int *next;                /* [T * top_k] */
+    int *x_row, *y_row;       /* [T] */
+} waste_scratch;
+
+/* Sets every pointer into `block`, or with NULL only measures. Returns bytes; 0
+ * when they do not fit a size_t. */
+size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, char *block);
+
+waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int rows,
+                                waste_error *err);
+void waste_scratch_close(waste_scratch *s);
+
+#endif

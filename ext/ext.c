@@ -1,0 +1,156 @@
+/* Entry point, and the one table of all SQL names.
+ *
+ * sqlite3_waste_init is the only symbol the shared object exports. Loading
+ * registers everything or, when any part fails, nothing. Unloading happens when
+ * the connection closes: each registration holds the connection object, and the
+ * last one to go closes the models it had open. */
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "ext_models.h"
+#include "fn.h"
+#include "sqlite3ext.h"
+#include "vt.h"
+
+SQLITE_EXTENSION_INIT1
+
+#define OLDEST_SQLITE 3031000 /* direct-only functions and tables */
+
+/* Flags that newer headers have; older hosts ignore bits they do not know. */
+#define RESULT_SUBTYPE 0x001000000 /* 3.45: sets a subtype (JSON) */
+
+/* Arguments may be paths, so nothing but a direct call may reach them. */
+#define FILES (SQLITE_UTF8 | SQLITE_DIRECTONLY)
+#define JSON  (FILES | RESULT_SUBTYPE)
+#define PURE  (SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS)
+
+static const struct function {
+    const char *name;
+    int args; /* -1: any number, checked by the function */
+    int flags;
+    void (*call)(sqlite3_context *, int, sqlite3_value **);
+} functions[] = {
+    {"waste_version", 0, PURE, waste_fn_version},
+    {"waste_setup", 0, FILES, waste_fn_setup},
+    {"waste_register", 2, JSON, waste_fn_register},
+    {"waste_register", 3, JSON, waste_fn_register},
+    {"waste_open", 1, JSON, waste_fn_open},
+    {"waste_open", 2, JSON, waste_fn_open},
+    {"waste_close", 1, FILES, waste_fn_close},
+    {"waste_tokenize", 2, JSON, waste_fn_tokenize},
+    {"waste_tokenize", 3, JSON, waste_fn_tokenize},
+    {"waste_detokenize", 2, FILES, waste_fn_detokenize},
+    {"waste_token_count", 2, FILES, waste_fn_token_count},
+    {"waste_token_count", 3, FILES, waste_fn_token_count},
+    {"waste_generate", -1, FILES, waste_fn_generate},
+    {"waste_generate_json", -1, JSON, waste_fn_generate_json},
+};
+
+static const struct table {
+    const char *name;
+    const sqlite3_module *module;
+} tables[] = {
+    {"waste_tokens", &waste_vt_tokens},   {"waste_next", &waste_vt_next},
+    {"waste_info", &waste_vt_info},       {"waste_tensors", &waste_vt_tensors},
+    {"waste_experts", &waste_vt_experts}, {"waste_convert", &waste_vt_convert},
+};
+
+#define N_FUNCTIONS (sizeof functions / sizeof *functions)
+#define N_TABLES    (sizeof tables / sizeof *tables)
+
+/* SQLite's functions reach us through one pointer for the whole process, so two
+ * copies of SQLite cannot use this library at once. It is written only while no
+ * connection uses it. */
+static int take_api(const sqlite3_api_routines *api)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int taken;
+
+    pthread_mutex_lock(&lock);
+    if (sqlite3_api != api && waste_models_conns() == 0) sqlite3_api = api;
+    taken = sqlite3_api == api;
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+/* Registers item i of the list functions, tables; or removes it (conn NULL). */
+static int set_item(sqlite3 *db, size_t i, waste_conn *conn)
+{
+    void (*release)(void *) = conn ? waste_models_conn_release : NULL;
+    const struct function *f;
+    const struct table *t;
+
+    if (conn) waste_models_conn_hold(conn); /* released by SQLite, on failure too */
+    if (i < N_FUNCTIONS) {
+        f = &functions[i];
+        return sqlite3_create_function_v2(db, f->name, f->args, f->flags, conn,
+                                          conn ? f->call : NULL, NULL, NULL, release);
+    }
+    t = &tables[i - N_FUNCTIONS];
+    return sqlite3_create_module_v2(db, t->name, conn ? t->module : NULL, conn, release);
+}
+
+static const char *item_name(size_t i)
+{
+    return i < N_FUNCTIONS ? functions[i].name : tables[i - N_FUNCTIONS].name;
+}
+
+/* After a failed init SQLite unloads the library. What could not be taken back
+ * (functions cannot while a statement runs, such as SELECT load_extension(...))
+ * would then point at nothing, so the library stays. */
+static void stay_loaded(void)
+{
+    Dl_info self;
+
+    if (dladdr(&functions, &self) && self.dli_fname)
+        dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE);
+}
+
+static int report(sqlite3 *db, int rc, size_t i, char **message)
+{
+    *message = sqlite3_mprintf("waste: registering %s: %s", item_name(i), sqlite3_errmsg(db));
+    return rc;
+}
+
+/* All or nothing. Names that are taken are freed first: that is where a running
+ * statement makes SQLite refuse, and nothing has been changed by then. */
+static int register_all(sqlite3 *db, waste_conn *conn, char **message)
+{
+    size_t i, undo, n = N_FUNCTIONS + N_TABLES;
+    int rc;
+
+    for (i = 0; i < N_FUNCTIONS; i++)
+        if ((rc = set_item(db, i, NULL)) != SQLITE_OK) return report(db, rc, i, message);
+    for (i = 0; i < n; i++) {
+        if ((rc = set_item(db, i, conn)) == SQLITE_OK) continue;
+        report(db, rc, i, message);
+        for (undo = 0; undo < n; undo++)
+            if (set_item(db, undo, NULL) != SQLITE_OK) stay_loaded();
+        return rc;
+    }
+    return SQLITE_OK;
+}
+
+__attribute__((visibility("default"))) int sqlite3_waste_init(sqlite3 *db, char **message,
+                                                              const sqlite3_api_routines *api);
+
+int sqlite3_waste_init(sqlite3 *db, char **message, const sqlite3_api_routines *api)
+{
+    waste_conn *conn;
+    int rc;
+
+    if (!take_api(api)) {
+        *message = api->mprintf("waste: another copy of SQLite in this process uses it already");
+        return SQLITE_ERROR;
+    }
+    if (sqlite3_libversion_number() < OLDEST_SQLITE) {
+        *message =
+            sqlite3_mprintf("waste needs SQLite 3.31 or newer, this is %s", sqlite3_libversion());
+        return SQLITE_ERROR;
+    }
+    conn = waste_models_conn_new(db);
+    if (!conn) return SQLITE_NOMEM;
+    rc = register_all(db, conn, message);
+    waste_models_conn_release(conn);
+    return rc;
+}

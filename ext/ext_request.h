@@ -1,0 +1,41 @@
+/* One call's prompt and options, as the engine takes them. */
+#ifndef EXT_REQUEST_H
+#define EXT_REQUEST_H
+
+#include "ext_args.h"
+#include "waste.h"
+
+/* Which options a caller takes. */
+enum {
+    WASTE_TAKES_PROMPT = 1,   /* system, raw, markup, thinking, tokens */
+    WASTE_TAKES_SAMPLING = 2, /* everything about the reply */
+    WASTE_TAKES_TIMEOUT = 4,  /* timeout_ms */
+    WASTE_TAKES_MARKUP = 8    /* markup alone: tokenizing */
+};
+
+/* Text in `prompt` and `params` is borrowed from the SQL values and from `doc`,
+ * so both must stay until the request is cleared. params.cancel is the caller's
+ * to set. */
+typedef struct waste_request {
+    waste_prompt prompt;
+    waste_gen_params params;
+    int logprobs; /* the option was given, if only as 0 */
+
+    waste_json *doc;
+    int32_t *tokens;
+    waste_bias *bias;
+    waste_str *stop, *parts;
+} waste_request;
+
+/* Reads prompt and options (each may be an SQL NULL; options may be NULL for
+ * none). WASTE_DONE: the prompt is NULL and no tokens are given, so there is
+ * nothing to answer. `who` is the SQL name of the caller. Clear it in any case. */
+waste_status waste_request_read(waste_request *r, const char *who, unsigned takes,
+                                sqlite3_value *prompt, sqlite3_value *options, waste_error *err);
+/* Further arguments, part i being argument `first` + i (counted from 1) of the
+ * call: TEXT is data of the user turn, NULL is skipped, a BLOB is an error. */
+waste_status waste_request_parts(waste_request *r, const char *who, int first, int n,
+                                 sqlite3_value **parts, waste_error *err);
+void waste_request_clear(waste_request *r);
+
+#endif

@@ -1,0 +1,252 @@
+/* waste_convert(source, target [, options]): makes a container of a checkpoint.
+ *
+ *     SELECT phase, layer, done, total
+ *       FROM waste_convert('examples/demo/checkpoint', 'demo.waste');
+ *     -- trunk||159|445
+ *     -- trunk||212|445
+ *     -- codebooks|1|213|445
+ *     -- experts|1|245|445 ...
+ *
+ * Columns
+ *     phase      trunk, codebooks, experts, files, manifest
+ *     layer      NULL where a phase has none
+ *     done, total   units of the whole conversion
+ *     bytes      written so far
+ *     seconds    since the start
+ *     error      ||W - W'|| / ||W|| of what the row finished, NULL if nothing
+ *     source, target, options (hidden)   the arguments
+ *
+ * Options: trunk_bits (4, 8 or 3), experts ("vq3r", "vq2r", "vq4p"), overwrite.
+ * The work is done row by row; the container is there when the last row has been
+ * read. Stopping earlier (LIMIT, an interrupt, closing the statement) removes
+ * what was written. A NULL source or target gives no rows and converts nothing.
+ * Reads the directory `source`, writes the directory `target`. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ext_args.h"
+#include "ext_interrupt.h"
+#include "ext_table.h"
+#include "vt.h"
+
+SQLITE_EXTENSION_INIT3
+
+enum { COL_PHASE, COL_LAYER, COL_DONE, COL_TOTAL, COL_BYTES, COL_SECONDS, COL_ERROR, COL_SOURCE };
+enum { ARG_SOURCE, ARG_TARGET, ARG_OPTIONS };
+
+typedef struct cursor {
+    sqlite3_vtab_cursor base;
+    waste_table_args args;
+    waste_json *options; /* the conversion borrows from it */
+    waste_interrupt stop;
+    waste_convert *work;
+    waste_convert_row row;
+    sqlite3_int64 n;
+    int eof;
+} cursor;
+
+static int convert_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
+                           sqlite3_vtab **out, char **message)
+{
+    (void)argc;
+    (void)argv;
+    (void)message;
+    return waste_table_connect(db, aux,
+                               "CREATE TABLE x(phase TEXT, layer INTEGER, done INTEGER,"
+                               " total INTEGER, bytes INTEGER, seconds REAL, error REAL,"
+                               " source HIDDEN, target HIDDEN, options HIDDEN)",
+                               out);
+}
+
+static int convert_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
+{
+    cursor *c = waste_mem_zero(sizeof *c);
+
+    (void)t;
+    if (!c) return SQLITE_NOMEM;
+    c->eof = 1;
+    *out = &c->base;
+    return SQLITE_OK;
+}
+
+static void end(cursor *c)
+{
+    waste_convert_close(c->work);
+    c->work = NULL;
+    waste_json_free(c->options);
+    c->options = NULL;
+    waste_table_args_clear(&c->args);
+    memset(&c->row, 0, sizeof c->row);
+    c->n = 0;
+    c->eof = 1;
+}
+
+static int convert_close(sqlite3_vtab_cursor *base)
+{
+    end((cursor *)base);
+    waste_mem_free(base);
+    return SQLITE_OK;
+}
+
+static int convert_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
+{
+    return waste_table_plan(t, info, COL_SOURCE, 3, 2, COL_DONE,
+                            "waste_convert needs a source and a target");
+}
+
+/* ---- options ---- */
+
+typedef struct fields {
+    int trunk_bits, overwrite;
+    const char *experts;
+} fields;
+
+static waste_status read_bits(const waste_json *j, void *into, waste_error *err)
+{
+    int64_t v;
+
+    (void)err;
+    if (waste_json_int(j, &v) || (v != 3 && v != 4 && v != 8)) return WASTE_ARG;
+    *(int *)into = (int)v;
+    return WASTE_OK;
+}
+
+static waste_status read_experts(const waste_json *j, void *into, waste_error *err)
+{
+    static const char *const names[] = {"vq3r", "vq2r", "vq4p"};
+    const char *text = waste_json_text(j, NULL);
+    size_t i;
+
+    (void)err;
+    for (i = 0; text && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) != 0) continue;
+        *(const char **)into = names[i];
+        return WASTE_OK;
+    }
+    return WASTE_ARG;
+}
+
+static const waste_option table[] = {
+    {"trunk_bits", WASTE_OPTION_CUSTOM, 1, offsetof(fields, trunk_bits), 0, 0, "4, 8 or 3",
+     read_bits},
+    {"experts", WASTE_OPTION_CUSTOM, 1, offsetof(fields, experts), 0, 0,
+     "\"vq3r\", \"vq2r\" or \"vq4p\"", read_experts},
+    {"overwrite", WASTE_OPTION_BOOL, 1, offsetof(fields, overwrite), 0, 0, "true or false", NULL}};
+
+static waste_status start(cursor *c, waste_error *err)
+{
+    const char *source, *target;
+    fields f = {0};
+    waste_convert_options o;
+    waste_status st =
+        waste_args_name(c->args.v[ARG_SOURCE], "waste_convert: the source", &source, err);
+
+    if (!st) st = waste_args_name(c->args.v[ARG_TARGET], "waste_convert: the target", &target, err);
+    if (!st && c->args.v[ARG_OPTIONS])
+        st = waste_args_object(&c->options, c->args.v[ARG_OPTIONS], "waste_convert: options", err);
+    if (!st)
+        st = waste_args_read(table, sizeof table / sizeof *table, 1, &f, NULL, c->options,
+                             "waste_convert", err);
+    if (st) return st;
+    memset(&o, 0, sizeof o);
+    o.trunk_bits = f.trunk_bits;
+    o.experts = f.experts;
+    o.overwrite = f.overwrite;
+    o.cancel = waste_interrupt_cancel(&c->stop);
+    return waste_convert_open(&c->work, source, target, &o, err);
+}
+
+/* ---- rows ---- */
+
+/* After a failure the conversion is over; closing it clears away its files. */
+static int advance(cursor *c, waste_status st, waste_error *err)
+{
+    if (!st) st = waste_convert_next(c->work, &c->row, err);
+    c->n++;
+    c->eof = st != WASTE_OK;
+    if (st < 0) {
+        waste_convert_close(c->work);
+        c->work = NULL;
+    }
+    return st < 0 ? waste_table_fail(c->base.pVtab, err) : SQLITE_OK;
+}
+
+static int convert_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
+                          sqlite3_value **argv)
+{
+    cursor *c = (cursor *)base;
+    waste_error err = {0};
+    int rc;
+
+    (void)idx_str;
+    end(c);
+    rc = waste_table_args_set(&c->args, idx_num, argc, argv);
+    if (rc != SQLITE_OK || waste_table_args_null(&c->args, ARG_SOURCE) ||
+        waste_table_args_null(&c->args, ARG_TARGET))
+        return rc;
+    waste_interrupt_begin(&c->stop, waste_models_db(((waste_table *)base->pVtab)->conn));
+    rc = advance(c, start(c, &err), &err);
+    waste_interrupt_end(&c->stop);
+    return rc;
+}
+
+static int convert_next(sqlite3_vtab_cursor *base)
+{
+    cursor *c = (cursor *)base;
+    waste_error err = {0};
+    int rc;
+
+    waste_interrupt_begin(&c->stop, waste_models_db(((waste_table *)base->pVtab)->conn));
+    rc = advance(c, WASTE_OK, &err);
+    waste_interrupt_end(&c->stop);
+    return rc;
+}
+
+static int convert_eof(sqlite3_vtab_cursor *base)
+{
+    return ((const cursor *)base)->eof;
+}
+
+static int convert_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+{
+    const cursor *c = (const cursor *)base;
+    const waste_convert_row *r = &c->row;
+
+    switch (column) {
+    case COL_PHASE: sqlite3_result_text(ctx, r->phase, -1, SQLITE_STATIC); break;
+    case COL_LAYER:
+        if (r->layer >= 0) sqlite3_result_int(ctx, r->layer);
+        break;
+    case COL_DONE: sqlite3_result_int64(ctx, (sqlite3_int64)r->done); break;
+    case COL_TOTAL: sqlite3_result_int64(ctx, (sqlite3_int64)r->total); break;
+    case COL_BYTES: sqlite3_result_int64(ctx, (sqlite3_int64)r->bytes); break;
+    case COL_SECONDS: sqlite3_result_double(ctx, r->seconds); break;
+    case COL_ERROR:
+        if (!isnan(r->error)) sqlite3_result_double(ctx, r->error);
+        break;
+    default: waste_table_args_column(&c->args, column - COL_SOURCE, ctx); break;
+    }
+    return SQLITE_OK;
+}
+
+static int convert_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
+{
+    *out = ((const cursor *)base)->n;
+    return SQLITE_OK;
+}
+
+const sqlite3_module waste_vt_convert = {
+    .iVersion = 0,
+    .xCreate = NULL, /* eponymous only */
+    .xConnect = convert_connect,
+    .xBestIndex = convert_best_index,
+    .xDisconnect = waste_table_disconnect,
+    .xOpen = convert_open,
+    .xClose = convert_close,
+    .xFilter = convert_filter,
+    .xNext = convert_next,
+    .xEof = convert_eof,
+    .xColumn = convert_column,
+    .xRowid = convert_rowid,
+};

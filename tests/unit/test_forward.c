@@ -1,0 +1,211 @@
+/* The forward pass over whole small models: no grouping of rows, chunk size or
+ * cache changes a bit; sequences are independent; shapes are held to. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "internal.h"
+#include "model/forward.h"
+#include "model_files.h"
+
+enum { LENGTH = 150, VOCAB = MODEL_VOCAB }; /* three chunks, three latent blocks */
+
+static waste_model *open_model(const model_files *f)
+{
+    waste_model_options o = {.context = LENGTH, .verify = 1};
+    waste_error e = {0};
+    waste_model *m;
+
+    if (waste_model_open(&m, f->dir, &o, &e)) fail_msg("%s", e.text);
+    return m;
+}
+
+static waste_seq *open_seq(waste_model *m)
+{
+    waste_seq *s;
+
+    assert_int_equal(waste_seq_new(&s, m, NULL), WASTE_OK);
+    return s;
+}
+
+static int32_t token(int i)
+{
+    return (i * 17 + i / 7) % VOCAB;
+}
+
+static void step(waste_model *m, const waste_row *rows, size_t n)
+{
+    waste_error e = {0};
+
+    if (waste_step(m, rows, n, NULL, NULL, &e)) fail_msg("%s", e.text);
+}
+
+/* Logits of every position, `by` rows to a step; 0: all in one. */
+static void run(waste_model *m, float *logits, int by)
+{
+    waste_seq *s = open_seq(m);
+    waste_row rows[LENGTH];
+    int i, n;
+
+    for (i = 0; i < LENGTH; i += n) {
+        for (n = 0; i + n < LENGTH && (!by || n < by); n++)
+            rows[n] = (waste_row){s, token(i + n), logits + (i + n) * VOCAB};
+        step(m, rows, (size_t)n);
+    }
+    assert_int_equal(waste_seq_length(s), LENGTH);
+    waste_seq_free(s);
+}
+
+/* Among the rows of two other sequences, in chunks of `chunk`. */
+static void run_mixed(waste_model *m, float *logits, int chunk)
+{
+    waste_seq *s[3] = {open_seq(m), open_seq(m), open_seq(m)};
+    waste_scratch *own = m->scratch;
+    waste_row rows[3 * LENGTH];
+    int i, n = 0;
+
+    assert_int_equal(waste_scratch_open(&m->scratch, &m->container->config, chunk, NULL), WASTE_OK);
+    for (i = 0; i < LENGTH; i++) {
+        if (i % 3) rows[n++] = (waste_row){s[1], token(LENGTH - i), NULL};
+        rows[n++] = (waste_row){s[0], token(i), logits + i * VOCAB};
+        if (i % 5 == 0) rows[n++] = (waste_row){s[2], token(3 * i + 1), NULL};
+    }
+    step(m, rows, (size_t)n);
+    waste_scratch_close(m->scratch);
+    m->scratch = own;
+    for (i = 0; i < 3; i++) waste_seq_free(s[i]);
+}
+
+static void grouping_changes_no_bit(void **state)
+{
+    static const model_kind kinds[] = {MODEL_K3, MODEL_PLAIN, MODEL_KDA};
+    const size_t bytes = LENGTH * VOCAB * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
+    uint64_t before = waste_mem_used();
+    model_files f;
+    waste_model *m;
+    (void)state;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        model_write(&f, kinds[i]);
+        m = open_model(&f);
+        run(m, want, 0);
+        for (int j = 0; j < LENGTH * VOCAB; j++) assert_true(want[j] > -1e6f && want[j] < 1e6f);
+        run(m, got, 1);
+        assert_memory_equal(got, want, bytes);
+        run(m, got, 13);
+        assert_memory_equal(got, want, bytes);
+        run_mixed(m, got, 64);
+        assert_memory_equal(got, want, bytes);
+        run_mixed(m, got, 7);
+        assert_memory_equal(got, want, bytes);
+        if (m->cache) { /* one slot: every visit reads */
+            waste_cache_close(m->cache);
+            assert_int_equal(waste_cache_open(&m->cache, m->banks, 1, NULL), WASTE_OK);
+            run(m, got, 0);
+            assert_memory_equal(got, want, bytes);
+        }
+        waste_model_close(m);
+        model_remove(&f);
+        assert_int_equal(waste_mem_used(), before);
+    }
+    free(want);
+    free(got);
+}
+
+static void history_and_position_matter(void **state)
+{
+    float a[VOCAB], b[VOCAB], c[VOCAB];
+    model_files f;
+    waste_model *m;
+    waste_seq *s, *t;
+    (void)state;
+
+    model_write(&f, MODEL_PLAIN);
+    m = open_model(&f);
+    s = open_seq(m);
+    t = open_seq(m);
+    waste_row rows[] = {{s, 1, a}, {s, 2, b}, {t, 2, c}};
+    step(m, rows, 3);
+    assert_memory_not_equal(b, c, sizeof b);
+    waste_row again[] = {{t, 2, a}};
+    step(m, again, 1); /* the same token one position on */
+    assert_memory_not_equal(a, c, sizeof a);
+    waste_seq_free(s);
+    waste_seq_free(t);
+    waste_model_close(m);
+    model_remove(&f);
+}
+
+static void refused(model_kind kind, const char *skip, const char *cut, const char *said)
+{
+    uint64_t before = waste_mem_used();
+    waste_error e = {0};
+    waste_model *m;
+    model_files f;
+
+    model_write_but(&f, kind, skip, cut);
+    assert_int_equal(waste_model_open(&m, f.dir, NULL, &e), WASTE_FORMAT);
+    assert_null(m);
+    if (!strstr(e.text, said)) fail_msg("%s", e.text);
+    assert_int_equal(waste_mem_used(), before);
+    model_remove(&f);
+}
+
+static void every_tensor_is_there_and_of_its_shape(void **state)
+{
+    static const char *const k3[] = {
+        "model.embed_tokens.weight",
+        "lm_head.weight",
+        "model.norm.weight",
+        "model.output_attn_res_proj.weight",
+        "model.layers.0.self_attn.q_conv1d.weight",
+        "model.layers.0.self_attn.dt_bias",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.1.self_attn.q_b_proj.weight",
+        "model.layers.1.self_attn.kv_b_proj.weight",
+        "model.layers.1.self_attn.g_proj.weight",
+        "model.layers.2.self_attn.g_proj.weight",
+        "model.layers.2.mlp_res_norm.weight",
+        "model.layers.3.block_sparse_moe.gate.weight",
+        "model.layers.3.block_sparse_moe.routed_expert_norm.weight",
+        "model.layers.3.block_sparse_moe.shared_experts.up_proj.weight"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof k3 / sizeof *k3; i++) {
+        refused(MODEL_K3, k3[i], NULL, k3[i]);
+        refused(MODEL_K3, NULL, k3[i], k3[i]);
+    }
+    refused(MODEL_PLAIN, "model.layers.0.self_attn.g_b_proj.weight", NULL, "g_b_proj");
+    refused(MODEL_PLAIN, NULL, "model.layers.0.self_attn.A_log", "A_log");
+    refused(MODEL_PLAIN, NULL, "model.layers.3.self_attn.q_proj.weight", "q_proj");
+}
+
+static void the_routing_bias_is_optional(void **state)
+{
+    model_files f;
+    waste_model *m;
+    (void)state;
+
+    model_write_but(&f, MODEL_K3, "model.layers.2.block_sparse_moe.gate.e_score_correction_bias",
+                    NULL);
+    m = open_model(&f);
+    assert_null(m->weights->layer[2].router_bias);
+    assert_non_null(m->weights->layer[1].router_bias);
+    waste_model_close(m);
+    model_remove(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grouping_changes_no_bit),
+        cmocka_unit_test(history_and_position_matter),
+        cmocka_unit_test(every_tensor_is_there_and_of_its_shape),
+        cmocka_unit_test(the_routing_bias_is_optional),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
