@@ -38,42 +38,50 @@ archive = $(shell $(CC) -print-file-name=lib$(1).a)
 JANSSON_A := $(BUILD)/libjansson-shared.a
 DEPS_A = $(JANSSON_A) $(call archive,deflate)
 
+# One short line per step; V=1 shows whole commands.
+Q := $(if $(V),,@)
+say = $(if $(V),,@echo '  $(1)')
+
 .PHONY: all deps deps-test demo test check asan ubsan tsan lint install clean oracles
 
 all: $(BUILD)/waste.so $(BUILD)/libwaste.a $(BUILD)/waste.pc
 
 $(BUILD)/engine/%.o: engine/%.c
 	@mkdir -p $(@D)
-	$(COMPILE) -Iengine -c $< -o $@
+	$(call say,CC $<)
+	$(Q)$(COMPILE) -Iengine -c $< -o $@
 
 $(BUILD)/ext/%.o: ext/%.c
 	@mkdir -p $(@D)
-	$(COMPILE) -Iengine -Iext -I$(BUILD)/gen -c $< -o $@
+	$(call say,CC $<)
+	$(Q)$(COMPILE) -Iengine -Iext -I$(BUILD)/gen -c $< -o $@
 
 # jansson's file loader names stdin, which a shared object cannot reach without
 # PIC; engine/base/json.c defines the stand-in (docs/decisions.md).
 $(JANSSON_A):
 	@mkdir -p $(@D)
-	$(OBJCOPY) --redefine-sym stdin=waste_json_unused_stdin $(call archive,jansson) $@
+	$(Q)$(OBJCOPY) --redefine-sym stdin=waste_json_unused_stdin $(call archive,jansson) $@
 
 $(BUILD)/libwaste.a: $(ENGINE_OBJ)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(call say,AR $@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # The schema is compiled in.
 $(BUILD)/gen/schema.h: sql/schema.sql
 	@mkdir -p $(@D)
-	{ echo '/* made from sql/schema.sql */'; echo 'static const char schema_sql[] ='; \
+	$(Q){ echo '/* made from sql/schema.sql */'; echo 'static const char schema_sql[] ='; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/    "&\\n"/' $<; echo ';'; } > $@
 
 $(EXT_OBJ): $(BUILD)/gen/schema.h
 
 $(BUILD)/waste.so: $(EXT_OBJ) $(BUILD)/libwaste.a $(JANSSON_A)
-	$(CC) -shared $(SAN) $(LDFLAGS) -o $@ $(EXT_OBJ) $(BUILD)/libwaste.a $(DEPS_A) \
+	$(call say,LD $@)
+	$(Q)$(CC) -shared $(SAN) $(LDFLAGS) -o $@ $(EXT_OBJ) $(BUILD)/libwaste.a $(DEPS_A) \
 	  -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,-z,relro,-z,now -lm -pthread
 
 $(BUILD)/waste.pc: Makefile engine/waste.h
 	@mkdir -p $(@D)
-	{ echo 'prefix=$(PREFIX)'; echo 'libdir=$${prefix}/lib'; echo 'includedir=$${prefix}/include'; echo; \
+	$(Q){ echo 'prefix=$(PREFIX)'; echo 'libdir=$${prefix}/lib'; echo 'includedir=$${prefix}/include'; echo; \
 	  echo 'Name: waste'; echo 'Description: mixture-of-experts models streamed from disk'; \
 	  echo 'Version: $(VERSION)'; echo 'Requires.private: jansson libdeflate'; \
 	  echo 'Libs: -L$${libdir} -lwaste'; echo 'Libs.private: -lm -pthread'; \
@@ -92,7 +100,7 @@ clean:
 # ---- what is missing on a fresh Debian or Ubuntu ------------------------
 
 DEB_BUILD := gcc libc6-dev binutils libsqlite3-dev sqlite3 libjansson-dev libdeflate-dev
-DEB_TEST := $(DEB_BUILD) libcmocka-dev perl python3
+DEB_TEST := $(DEB_BUILD) libcmocka-dev perl python3 unicode-data
 
 # $(call install,packages): nothing when all are there; apt-get otherwise.
 define install

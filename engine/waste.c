@@ -427,17 +427,21 @@ static void sift(waste_logprob *h, size_t k, size_t i)
     h[i] = x;
 }
 
-/* ln of the sum of e^logit, relative to `top`, the largest. An infinite top
- * shares everything among those that reach it. */
+/* e^(logit - top); an infinite top shares everything among those that reach it. */
+static double share(float logit, double top)
+{
+    const double x = rank_of(logit);
+
+    return x == top ? 1 : exp(x - top);
+}
+
+/* ln of the sum of shares, n >= 1. */
 static double log_sum(const float *logits, size_t n, double top)
 {
-    double sum = 0;
+    double sum = share(logits[0], top);
     size_t i;
 
-    for (i = 0; i < n; i++) {
-        const double x = rank_of(logits[i]);
-        sum += x == top ? 1 : exp(x - top);
-    }
+    for (i = 1; i < n; i++) sum += share(logits[i], top);
     return log(sum);
 }
 

@@ -13,11 +13,13 @@ PROVE ?= prove
 
 $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libwaste.a $(JANSSON_A)
 	@mkdir -p $(@D)
-	$(COMPILE) -Iengine -Itests -DTEST_BUILD='"$(BUILD)"' $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lcmocka -lm -pthread
+	$(call say,CC $<)
+	$(Q)$(COMPILE) -Iengine -Itests -DTEST_BUILD='"$(BUILD)"' $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lcmocka -lm -pthread
 
 $(BUILD)/tests/tools/%: tests/tools/%.c $(BUILD)/libwaste.a $(JANSSON_A)
 	@mkdir -p $(@D)
-	$(COMPILE) -Iengine -Itests $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lm -pthread
+	$(call say,CC $<)
+	$(Q)$(COMPILE) -Iengine -Itests $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lm -pthread
 
 test: deps-test
 	$(MAKE) check

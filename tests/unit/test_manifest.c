@@ -235,7 +235,7 @@ static void failed_allocations_leave_nothing(void **state)
         st = waste_manifest_open(&m, box.dir, &e);
         waste_mem_fail_at(0, 0);
         /* the JSON library cannot always tell what stopped it */
-        assert_true(st == WASTE_OK || st == WASTE_NOMEM || strstr(e.text, "not valid JSON"));
+        assert_true(st == WASTE_OK || st == WASTE_NOMEM);
         waste_manifest_close(m);
         assert_int_equal(waste_mem_used(), before);
     }
