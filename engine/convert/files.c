@@ -292,8 +292,10 @@ static waste_status put_vision(waste_files *f, const char *dir, const waste_sett
         int replaced = *it.key == '_' || strcmp(it.key, "vt_rms_eps") == 0 ||
                        strcmp(it.key, "max_patches") == 0 ||
                        strcmp(it.key, "media_placeholder_token_id") == 0;
-        for (i = 0; i < sizeof pixels / sizeof *pixels; i++)
-            replaced |= strcmp(it.key, pixels[i]) == 0 && (i < 2 || waste_json_get(cfg, pixels[i]));
+        for (i = 0; i < sizeof pixels / sizeof *pixels; i++) {
+            int own = i < 2 || waste_json_get(cfg, pixels[i]); /* mean and std always */
+            replaced |= own && strcmp(it.key, pixels[i]) == 0;
+        }
         if (!replaced) put_member(b, it.key, it.value);
     }
     put_member(b, "media_placeholder_token_id",

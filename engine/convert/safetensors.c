@@ -118,6 +118,11 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const waste_st_tensor *)a)->name, ((const waste_st_tensor *)b)->name);
 }
 
+static int name_of(const void *name, const void *tensor)
+{
+    return strcmp(name, ((const waste_st_tensor *)tensor)->name);
+}
+
 static int by_offset(const void *a, const void *b)
 {
     const waste_st_tensor *x = *(waste_st_tensor *const *)a, *y = *(waste_st_tensor *const *)b;
@@ -280,11 +285,7 @@ const waste_st_tensor *waste_safetensors_at(const waste_safetensors *s, size_t i
 
 const waste_st_tensor *waste_safetensors_find(const waste_safetensors *s, const char *name)
 {
-    waste_st_tensor key;
-
-    if (s->n == 0) return NULL;
-    key.name = name;
-    return bsearch(&key, s->tensor, s->n, sizeof *s->tensor, by_name);
+    return s->n ? bsearch(name, s->tensor, s->n, sizeof *s->tensor, name_of) : NULL;
 }
 
 waste_status waste_safetensors_read(const waste_st_tensor *t, uint64_t first, void *to, size_t n,

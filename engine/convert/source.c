@@ -54,9 +54,14 @@ static waste_status load_config(waste_source *s, waste_error *err)
     return st;
 }
 
-static int by_shard_name(const void *a, const void *b)
+static int name_of_shard(const void *name, const void *s)
 {
-    return strcmp(((const shard *)a)->name, ((const shard *)b)->name);
+    return strcmp(name, ((const shard *)s)->name);
+}
+
+static int name_of_tensor(const void *name, const void *t)
+{
+    return strcmp(name, (*(const waste_st_tensor *const *)t)->name);
 }
 
 static int by_tensor_name(const void *a, const void *b)
@@ -69,10 +74,8 @@ static int by_tensor_name(const void *a, const void *b)
 
 static shard *find_shard(const waste_source *s, const char *name)
 {
-    shard key;
-
-    key.name = (char *)name; /* compared, never written */
-    return s->n_shards ? bsearch(&key, s->shard, s->n_shards, sizeof key, by_shard_name) : NULL;
+    if (s->n_shards == 0) return NULL;
+    return bsearch(name, s->shard, s->n_shards, sizeof *s->shard, name_of_shard);
 }
 
 /* A name from the index is joined to the directory: it must stay inside. */
@@ -319,11 +322,9 @@ const waste_st_tensor *waste_source_at(const waste_source *s, size_t i)
 
 const waste_st_tensor *waste_source_find(const waste_source *s, const char *name)
 {
-    waste_st_tensor key;
-    const waste_st_tensor *k = &key, **found;
+    const waste_st_tensor **found =
+        bsearch(name, s->tensor, s->n, sizeof *s->tensor, name_of_tensor);
 
-    key.name = name;
-    found = bsearch(&k, s->tensor, s->n, sizeof *s->tensor, by_tensor_name);
     return found ? *found : NULL;
 }
 

@@ -126,6 +126,11 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const waste_trunk_item *)a)->name, ((const waste_trunk_item *)b)->name);
 }
 
+static int name_of(const void *name, const void *item)
+{
+    return strcmp(name, ((const waste_trunk_item *)item)->name);
+}
+
 waste_status waste_trunk_list(waste_trunk *t, const waste_source *s, const waste_settings *c,
                               waste_fmt matrix, waste_error *err)
 {
@@ -165,11 +170,7 @@ void waste_trunk_clear(waste_trunk *t)
 
 const waste_trunk_item *waste_trunk_find(const waste_trunk *t, const char *name)
 {
-    waste_trunk_item key;
-
-    if (t->n == 0 || strlen(name) >= sizeof key.name) return NULL;
-    strcpy(key.name, name);
-    return bsearch(&key, t->item, t->n, sizeof *t->item, by_name);
+    return t->n ? bsearch(name, t->item, t->n, sizeof *t->item, name_of) : NULL;
 }
 
 /* ---- writing ------------------------------------------------------------------------ */

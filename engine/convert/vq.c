@@ -67,8 +67,10 @@ static int nearest(const waste_vq_book *b, int entries, const float *x)
             at[h] = (id[h] & less) | (at[h] & ~less);
             id[h] += LANES;
         }
-    memcpy(score, low, sizeof score);
-    memcpy(entry, at, sizeof entry);
+    for (l = 0; l < LANES; l++) {
+        score[l] = low[l / 4][l % 4];
+        entry[l] = at[l / 4][l % 4];
+    }
     for (l = 1; l < LANES; l++)
         if (score[l] < score[best] || (score[l] == score[best] && entry[l] < entry[best])) best = l;
     return entry[best];

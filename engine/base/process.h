@@ -1,0 +1,33 @@
+/* Which process this is, and mutexes that survive its being forked. Any thread
+ * may call. */
+#ifndef WASTE_PROCESS_H
+#define WASTE_PROCESS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Differs between a process and the children it forked: whoever stored it can
+ * tell that it is now the copy of somebody else's memory, whose threads are not
+ * there. */
+int64_t waste_process_id(void);
+
+uint64_t waste_process_faults(void); /* page faults so far that needed the disk */
+
+/* A mutex of static storage. In a forked child it may be held by a thread that
+ * only the parent has, and what it guards is then the parent's. */
+typedef struct waste_process_gate {
+    pthread_mutex_t mutex;
+    _Atomic int64_t process; /* whose it is; 0: nobody's yet; negative: being made so */
+} waste_process_gate;
+
+#define WASTE_PROCESS_GATE           \
+    {                                \
+        PTHREAD_MUTEX_INITIALIZER, 0 \
+    }
+
+/* Takes the mutex. 1 for the first caller in a forked child, who has to start
+ * what it guards anew; else 0. pthread_mutex_unlock(&g->mutex) ends it. */
+int waste_process_enter(waste_process_gate *g);
+
+#endif
