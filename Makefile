@@ -28,6 +28,8 @@ BASE := $(STD) $(WARN) -fPIC -fvisibility=hidden -ffp-contract=off -pthread -MMD
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 COMPILE = $(CC) $(BASE) $(SAN) $(CPPFLAGS) $(CFLAGS)
 
+include engine/kernels/kernels.mk
+
 ENGINE_SRC := $(sort $(wildcard engine/*.c engine/*/*.c))
 EXT_SRC := $(sort $(wildcard ext/*.c))
 ENGINE_OBJ := $(ENGINE_SRC:%.c=$(BUILD)/%.o)
@@ -129,5 +131,6 @@ demo: deps
 	@sqlite3 :memory: < examples/demo/demo.sql
 
 include tests/tests.mk
+include tests/bench/bench.mk
 
 -include $(ENGINE_OBJ:.o=.d) $(EXT_OBJ:.o=.d)

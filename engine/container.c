@@ -75,7 +75,7 @@ static const char *expert_format(const waste_quant *q)
     return "VQ";
 }
 
-/* The configuration's, or the one that stands there by position (tokenizer.md). */
+/* The configuration's, or the one that stands there by position (docs/format.md 8.2). */
 static int32_t end_token(const waste_container *c)
 {
     int64_t id;
@@ -154,6 +154,8 @@ void waste_container_close(waste_container *c)
 waste_status waste_container_identity(const char *path, uint64_t id[2], waste_error *err)
 {
     if (!path || !*path) return waste_fail(err, WASTE_ARG, "the path of the container is empty");
+    if (!waste_path_exists(path)) /* in the words of opening it (manifest.c) */
+        return waste_fail(err, WASTE_IO, "no container at %s: it does not exist", path);
     return waste_path_identity(path, id, err);
 }
 
@@ -207,6 +209,25 @@ void waste_container_bank(const waste_container *c, int layer, waste_bank_info *
     out->experts = b->experts;
     out->record_bytes = (int64_t)b->record_bytes;
     out->codebook_base = b->codebook_base;
+}
+
+static int names_family(const char *arch)
+{
+    static const char *const family[] = {"kimi", "deepseek"};
+    size_t i;
+
+    for (i = 0; i < sizeof family / sizeof *family; i++)
+        if (strcasestr(arch, family[i])) return 1;
+    return strcmp(arch, "unknown") == 0;
+}
+
+waste_status waste_container_check_arch(const waste_container *c, waste_error *err)
+{
+    if (names_family(c->info.arch)) return WASTE_OK;
+    return waste_fail(err, WASTE_UNSUPPORTED,
+                      "%s: the architecture is %.100s, supported are Kimi K3, Kimi-Linear and "
+                      "DeepSeek-V3 / Kimi-K2",
+                      c->info.path, c->info.arch);
 }
 
 waste_status waste_container_check_chat(const waste_container *c, waste_error *err)

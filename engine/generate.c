@@ -1,7 +1,7 @@
-/* Prompts and generation, of waste.h: from a prompt to ids, and from ids to a
- * reply token by token. Owns one sequence per generation and everything between
- * logits and text. A generation belongs to one thread at a time; several may run
- * on one model. What always holds: the pieces given out, put together, are the
+/* Generation, of waste.h: from a prompt's ids to a reply token by token. Owns one
+ * sequence per generation, unless the caller lends one to go on with, and everything
+ * between logits and text. A generation belongs to one thread at a time; several may
+ * run on one model. What always holds: the pieces given out, put together, are the
  * answer; each is valid UTF-8; no step is made after the last token. */
 #include <string.h>
 
@@ -9,7 +9,10 @@
 #include "base/mem.h"
 #include "base/plat.h"
 #include "internal.h"
+#include "model/forward.h"
+#include "prompt.h"
 #include "text/reply.h"
+#include "text/reply_json.h"
 #include "text/sampler.h"
 #include "text/stop.h"
 
@@ -17,6 +20,7 @@
 
 struct waste_gen {
     waste_model *model;
+    const waste_container *container; /* the model's */
     const waste_tokenizer *tokenizer; /* NULL: none; borrowed from the container */
     size_t vocab;
     int64_t limit; /* tokens this generation may give */
@@ -25,113 +29,29 @@ struct waste_gen {
     waste_cancel cancel; /* the caller's */
     waste_ids prompt;
     waste_row *rows; /* of the prompt; NULL once it is computed */
+    size_t first;    /* prompt token that rows begin with: those before are in seq */
+    size_t computed; /* of the prompt's tokens */
     waste_seq *seq;
+    int borrowed;     /* seq is the caller's */
+    uint64_t counted; /* bytes within the model's ceiling */
     float *logits;
     waste_sampler *sampler;
     waste_stop *stop;
     waste_reply *reply;
-    waste_buf piece, reasoning;
+    waste_chat_format format;          /* of prompt and reply */
+    waste_buf piece, reasoning, tools; /* of the last call of next */
+    waste_buf content, thoughts;       /* of all of them */
     waste_logprob top[TOP_MAX];
     int32_t last; /* the token given out last; its step is still to be made */
     waste_region region;
     int64_t made;
     int started, over;
+    waste_finish finish;
     uint64_t start_ns;       /* of the first call of next */
     waste_status stopped_by; /* what asked() found: WASTE_CANCELLED or WASTE_TIMEOUT */
     waste_error failed;
     double prompt_ms, total_ms;
 };
-
-/* ---- prompts ----------------------------------------------------------- */
-
-static int is_templated(const waste_container *c, const waste_prompt *p)
-{
-    return p->text.text && !p->raw && waste_chat_kind(c->chat) != WASTE_CHAT_NONE;
-}
-
-/* What cannot be honoured is refused: a system text that goes nowhere would look
- * like a model that does not listen. */
-static waste_status check_prompt(const waste_container *c, const waste_prompt *p, waste_error *err)
-{
-    if (p->text.text && p->n_tokens)
-        return waste_fail(err, WASTE_ARG, "the prompt is text or token ids, not both");
-    if (!p->text.text && (p->system.text || p->n_parts || p->thinking))
-        return waste_fail(err, WASTE_ARG,
-                          "a prompt of token ids is taken as it is: it has no place for %s",
-                          p->system.text ? "a system text"
-                          : p->n_parts   ? "parts"
-                                         : "thinking");
-    if (p->text.text && !c->tokenizer)
-        return waste_fail(err, WASTE_UNSUPPORTED,
-                          "the container has no tokenizer; pass the prompt as {\"tokens\":[...]}");
-    if (is_templated(c, p)) {
-        if (p->markup) return waste_fail(err, WASTE_ARG, "markup is possible in raw prompts only");
-    } else if (p->system.text || p->thinking) {
-        return waste_fail(err, p->raw ? WASTE_ARG : WASTE_UNSUPPORTED,
-                          "%s a chat format, and the prompt is %s",
-                          p->system.text ? "a system text needs" : "thinking needs",
-                          p->raw ? "raw" : "for a container without one");
-    }
-    return WASTE_OK;
-}
-
-static waste_status take_ids(const waste_container *c, const waste_prompt *p, waste_ids *out,
-                             waste_error *err)
-{
-    size_t vocab = (size_t)c->info.vocab, i;
-    int32_t *grown;
-
-    for (i = 0; i < p->n_tokens; i++) {
-        if (p->tokens[i] < 0 || (size_t)p->tokens[i] >= vocab)
-            return waste_fail(err, WASTE_ARG,
-                              "tokens[%zu] is %ld, the vocabulary has %zu tokens (0 to %zu)", i,
-                              (long)p->tokens[i], vocab, vocab - 1);
-    }
-    if (p->n_tokens == 0) return WASTE_OK;
-    grown = NULL;
-    if (p->n_tokens <= SIZE_MAX / 2 / sizeof *grown - out->n)
-        grown = waste_mem_resize(out->id, (out->n + p->n_tokens) * sizeof *grown);
-    if (!grown)
-        return waste_fail(err, WASTE_NOMEM, "out of memory for a prompt of %zu tokens",
-                          p->n_tokens);
-    out->id = grown;
-    memcpy(out->id + out->n, p->tokens, p->n_tokens * sizeof *grown);
-    out->n += p->n_tokens;
-    return WASTE_OK;
-}
-
-/* The text is markup when the caller says so; parts never are. */
-static waste_status encode_plain(const waste_container *c, const waste_prompt *p, waste_ids *out,
-                                 waste_error *err)
-{
-    waste_segments s = {0};
-    waste_prompt parts = *p;
-    waste_status st;
-
-    waste_chat_add(&s, p->text.text, p->text.bytes, p->markup);
-    parts.text.bytes = 0;
-    waste_chat_content(&s, &parts);
-    st = waste_chat_encode(&s, c->tokenizer, out, err);
-    waste_chat_segments_clear(&s);
-    return st;
-}
-
-waste_status waste_prompt_ids(const waste_container *c, const waste_prompt *p, waste_ids *out,
-                              waste_error *err)
-{
-    size_t had = out->n;
-    waste_status st = check_prompt(c, p, err);
-
-    if (st) return st;
-    if (!p->text.text)
-        st = take_ids(c, p, out, err);
-    else if (is_templated(c, p))
-        st = waste_chat_turn(c->chat, c->tokenizer, p, out, err);
-    else
-        st = encode_plain(c, p, out, err);
-    if (!st && out->n == had) st = waste_fail(err, WASTE_ARG, "the prompt is empty");
-    return st;
-}
 
 /* ---- opening ----------------------------------------------------------- */
 
@@ -174,18 +94,68 @@ static waste_status fit(waste_gen *g, const waste_info *info, int64_t max_tokens
     return WASTE_OK;
 }
 
-static waste_status open_reply(waste_gen *g, const waste_container *c, const waste_prompt *p,
-                               waste_error *err)
+/* The sampler's and the prompt's buffers, within the budget. */
+static waste_status count_buffers(waste_gen *g, int vocab, waste_error *err)
+{
+    const uint64_t bytes = waste_plan_generation(vocab, g->prompt.n);
+    waste_status st = waste_model_take_generation(g->model, bytes, err);
+
+    if (!st) g->counted = bytes;
+    return st;
+}
+
+static waste_status open_reply(waste_gen *g, const waste_container *c,
+                               const waste_prompt_outlook *ahead, waste_error *err)
 {
     waste_reply_options o = {0};
     int m;
 
-    o.format = is_templated(c, p) ? waste_chat_kind(c->chat) : WASTE_CHAT_NONE;
+    g->format = o.format = ahead->format;
     for (m = 0; m < WASTE_MARKS; m++) o.mark[m] = waste_chat_mark(c->chat, (waste_mark)m);
     o.stop = waste_chat_stop(c->chat);
     o.eos = c->info.eos_token;
-    o.channel = p->thinking ? "think" : "response";
+    o.channel = ahead->thinking ? "think" : "response";
+    o.to_end = ahead->tools;
     return waste_reply_new(&g->reply, &o, err);
+}
+
+/* What the prompt goes on with. The penalties count it; of it is computed what its
+ * sequence has not seen. */
+static waste_status take_before(waste_gen *g, const waste_container *c, const waste_prompt *p,
+                                waste_error *err)
+{
+    const waste_prompt before = {.tokens = p->before, .n_tokens = p->n_before};
+    const int64_t has = p->seq ? waste_seq_length(p->seq) : 0;
+
+    if (has < 0 || (uint64_t)has > p->n_before)
+        return waste_fail(err, WASTE_ARG, "the sequence has %lld tokens, %zu are said to be before",
+                          (long long)has, p->n_before);
+    g->first = g->computed = (size_t)has;
+    return waste_prompt_take(c, &before, &g->prompt, err);
+}
+
+/* The prompt's ids, and what has to be true of one that is to be answered. */
+static waste_status take_prompt(waste_gen *g, const waste_container *c, const waste_prompt *p,
+                                waste_prompt_outlook *ahead, waste_error *err)
+{
+    waste_status st = take_before(g, c, p, err);
+
+    if (!st) st = waste_prompt_make(c, p, &g->prompt, ahead, err);
+    if (!st && !ahead->floor)
+        st = waste_fail(err, WASTE_ARG,
+                        "add_generation_prompt is false: the model has no turn to answer in");
+    if (!st && ahead->image[0]) /* an answer about it would be made up */
+        st = waste_fail(err, WASTE_UNSUPPORTED, "%s: this version takes no images", ahead->image);
+    return st;
+}
+
+/* The caller's sequence, or one of its own. */
+static waste_status take_sequence(waste_gen *g, waste_seq *given, waste_error *err)
+{
+    if (!given) return waste_seq_new(&g->seq, g->model, err);
+    g->seq = given; /* waste_step says what is wrong with it */
+    g->borrowed = 1;
+    return WASTE_OK;
 }
 
 static waste_status lay_out_rows(waste_gen *g, waste_error *err)
@@ -193,16 +163,17 @@ static waste_status lay_out_rows(waste_gen *g, waste_error *err)
     size_t i;
 
     g->logits = waste_mem_array(g->vocab, sizeof *g->logits);
-    g->rows = waste_mem_array(g->prompt.n, sizeof *g->rows);
+    g->rows = waste_mem_array(g->prompt.n - g->first, sizeof *g->rows);
     if (!g->logits || !g->rows)
         return waste_fail(err, WASTE_NOMEM, "out of memory for a prompt of %zu tokens",
                           g->prompt.n);
     for (i = 0; i < g->prompt.n; i++) {
-        g->rows[i].seq = g->seq;
-        g->rows[i].token = g->prompt.id[i];
         waste_sampler_saw(g->sampler, g->prompt.id[i], 0);
+        if (i < g->first) continue;
+        g->rows[i - g->first].seq = g->seq;
+        g->rows[i - g->first].token = g->prompt.id[i];
     }
-    g->rows[g->prompt.n - 1].logits = g->logits;
+    g->rows[g->prompt.n - 1 - g->first].logits = g->logits;
     return WASTE_OK;
 }
 
@@ -211,6 +182,7 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
 {
     const waste_container *c;
     const waste_info *info;
+    waste_prompt_outlook ahead;
     waste_gen *g;
     waste_status st;
 
@@ -227,18 +199,20 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
     g = waste_mem_zero(sizeof *g);
     if (!g) return waste_fail(err, WASTE_NOMEM, "out of memory for a generation");
     g->model = m;
+    g->container = c;
     g->tokenizer = c->tokenizer;
     g->vocab = (size_t)info->vocab;
     g->timeout_ms = params->timeout_ms;
     g->top_logprobs = params->top_logprobs < info->vocab ? params->top_logprobs : info->vocab;
     g->cancel = params->cancel;
 
-    st = waste_sampler_open(&g->sampler, params, g->vocab, err);
-    if (!st) st = waste_stop_open(&g->stop, params->stop, params->n_stop, err);
-    if (!st) st = waste_prompt_ids(c, prompt, &g->prompt, err);
+    st = take_prompt(g, c, prompt, &ahead, err);
     if (!st) st = fit(g, info, params->max_tokens, err);
-    if (!st) st = open_reply(g, c, prompt, err);
-    if (!st) st = waste_seq_new(&g->seq, m, err);
+    if (!st) st = count_buffers(g, info->vocab, err);
+    if (!st) st = waste_sampler_open(&g->sampler, params, g->vocab, err);
+    if (!st) st = waste_stop_open(&g->stop, params->stop, params->n_stop, err);
+    if (!st) st = open_reply(g, c, &ahead, err);
+    if (!st) st = take_sequence(g, prompt->seq, err);
     if (!st) st = lay_out_rows(g, err);
     if (st) {
         waste_gen_close(g);
@@ -251,7 +225,8 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
 void waste_gen_close(waste_gen *g)
 {
     if (!g) return;
-    waste_seq_free(g->seq);
+    if (!g->borrowed) waste_seq_free(g->seq);
+    waste_model_give_generation(g->model, g->counted);
     waste_sampler_close(g->sampler);
     waste_stop_close(g->stop);
     waste_reply_free(g->reply);
@@ -260,6 +235,9 @@ void waste_gen_close(waste_gen *g)
     waste_mem_free(g->logits);
     waste_buf_clear(&g->piece);
     waste_buf_clear(&g->reasoning);
+    waste_buf_clear(&g->tools);
+    waste_buf_clear(&g->content);
+    waste_buf_clear(&g->thoughts);
     waste_mem_free(g);
 }
 
@@ -269,6 +247,11 @@ void waste_gen_usage(const waste_gen *g, waste_usage *out)
     out->completion_tokens = g->made;
     out->prompt_ms = g->prompt_ms;
     out->total_ms = g->total_ms;
+}
+
+int64_t waste_gen_prompt_done(const waste_gen *g)
+{
+    return (int64_t)g->computed;
 }
 
 /* ---- one token --------------------------------------------------------- */
@@ -291,16 +274,25 @@ static int asked(void *ctx)
     return g->stopped_by != WASTE_OK;
 }
 
-/* The prompt in one pass, after that the last token; logits of the last row. */
-static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *err)
+/* The prompt, a pass at a time: others who use the model get their turns in
+ * between, and the pieces are those that one long step would be cut into. */
+static waste_status compute_prompt(waste_gen *g, const waste_cancel *cancel,
+                                   waste_step_stats *stats, waste_error *err)
 {
-    const waste_cancel both = {asked, g};
-    waste_row row = {g->seq, g->last, g->logits};
-    waste_status st;
+    waste_status st = WASTE_OK;
 
-    if (asked(g)) return WASTE_CANCELLED;
-    if (!g->rows) return waste_step(g->model, &row, 1, &both, stats, err);
-    st = waste_step(g->model, g->rows, g->prompt.n, &both, stats, err);
+    while (!st && g->computed < g->prompt.n) {
+        const size_t left = g->prompt.n - g->computed;
+        const size_t n = left < WASTE_FORWARD_ROWS ? left : WASTE_FORWARD_ROWS;
+        waste_step_stats part;
+
+        st = waste_step(g->model, g->rows + (g->computed - g->first), n, cancel, &part, err);
+        stats->hits += part.hits;
+        stats->misses += part.misses;
+        stats->bytes_read += part.bytes_read;
+        stats->io_ns += part.io_ns;
+        if (!st) g->computed += n;
+    }
     if (st) return st;
     waste_mem_free(g->rows);
     g->rows = NULL;
@@ -308,31 +300,58 @@ static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *
     return WASTE_OK;
 }
 
+/* The prompt, after that the last token; logits of the last row. */
+static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *err)
+{
+    const waste_cancel both = {asked, g};
+    waste_row row = {g->seq, g->last, g->logits};
+
+    if (asked(g)) return WASTE_CANCELLED;
+    if (g->rows) return compute_prompt(g, &both, stats, err);
+    return waste_step(g->model, &row, 1, &both, stats, err);
+}
+
 static waste_status take_text(waste_gen *g, const waste_reply_delta *d, int *hit, waste_error *err)
 {
     waste_buf_add(&g->reasoning, d->reasoning.text, d->reasoning.bytes);
-    if (g->reasoning.failed) return waste_fail(err, WASTE_NOMEM, "out of memory for reasoning");
+    waste_buf_add(&g->tools, d->tools.text, d->tools.bytes);
+    if (g->reasoning.failed || g->tools.failed)
+        return waste_fail(err, WASTE_NOMEM, "out of memory for a reply");
     return waste_stop_push(g->stop, d->answer.text, d->answer.bytes, &g->piece, hit, err);
 }
 
-/* Everything that was held back comes out with the last report. */
-static waste_status flush(waste_gen *g, int *hit, waste_error *err)
+/* Everything that was held back comes out with the last report. What a limit cut
+ * off in the middle of markup is no text: only its model could have made it some. */
+static waste_status flush(waste_gen *g, waste_finish finish, int *hit, waste_error *err)
 {
     waste_reply_delta d;
-    waste_status st = waste_reply_end(g->reply, &d, err);
+    waste_status st;
 
+    if (finish != WASTE_FINISH_STOP) waste_reply_cut(g->reply);
+    st = waste_reply_end(g->reply, &d, err);
     if (!st) st = take_text(g, &d, hit, err);
     if (!st) st = waste_stop_end(g->stop, &g->piece, err);
     g->over = 1;
     return st;
 }
 
-static void lend_text(waste_gen *g, waste_gen_token *out)
+static waste_str lend(const waste_buf *b)
 {
-    out->piece.text = g->piece.len ? g->piece.data : "";
-    out->piece.bytes = g->piece.len;
-    out->reasoning.text = g->reasoning.len ? g->reasoning.data : "";
-    out->reasoning.bytes = g->reasoning.len;
+    waste_str s = {b->len ? b->data : "", b->len};
+
+    return s;
+}
+
+static waste_status lend_text(waste_gen *g, waste_gen_token *out, waste_error *err)
+{
+    out->piece = lend(&g->piece);
+    out->reasoning = lend(&g->reasoning);
+    out->tools = lend(&g->tools);
+    waste_buf_add(&g->content, out->piece.text, out->piece.bytes);
+    waste_buf_add(&g->thoughts, out->reasoning.text, out->reasoning.bytes);
+    if (g->content.failed || g->thoughts.failed)
+        return waste_fail(err, WASTE_NOMEM, "out of memory for a reply");
+    return WASTE_OK;
 }
 
 static waste_status give_token(waste_gen *g, waste_gen_token *out, waste_error *err)
@@ -364,7 +383,7 @@ static waste_status give_token(waste_gen *g, waste_gen_token *out, waste_error *
     else if (g->made == g->limit)
         out->finish = WASTE_FINISH_LENGTH;
     if (out->finish) {
-        st = flush(g, &hit, err);
+        st = flush(g, out->finish, &hit, err);
         if (hit) out->finish = WASTE_FINISH_STOP; /* in what the flush released */
     }
     return st;
@@ -374,12 +393,11 @@ static waste_status give_timeout(waste_gen *g, waste_gen_token *out, waste_error
 {
     int hit = 0;
 
-    memset(&out->stats, 0, sizeof out->stats);
     out->index = g->made;
     out->token = -1;
     out->region = g->region;
     out->finish = WASTE_FINISH_TIMEOUT;
-    return flush(g, &hit, err);
+    return flush(g, out->finish, &hit, err);
 }
 
 waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err)
@@ -395,7 +413,7 @@ waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err
     begin = waste_clock_ns();
     if (!g->started) g->start_ns = begin;
     g->started = 1;
-    g->piece.len = g->reasoning.len = 0;
+    g->piece.len = g->reasoning.len = g->tools.len = 0;
 
     st = compute(g, &out->stats, &why);
     if (!st) {
@@ -404,7 +422,8 @@ waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err
         memset(&why, 0, sizeof why);
         st = give_timeout(g, out, &why);
     }
-    lend_text(g, out);
+    if (!st) st = lend_text(g, out, &why);
+    if (!st) g->finish = out->finish;
     out->ms = ms_since(begin);
     g->total_ms = ms_since(g->start_ns);
     if (!st) return WASTE_OK;
@@ -414,4 +433,66 @@ waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err
     if (st == WASTE_CANCELLED) return waste_fail(err, st, "cancelled");
     g->failed = why;
     return waste_fail(err, st, "%s", why.text);
+}
+
+/* ---- the whole reply --------------------------------------------------- */
+
+size_t waste_gen_calls(const waste_gen *g)
+{
+    return waste_reply_calls(g->reply);
+}
+
+void waste_gen_call(const waste_gen *g, size_t i, waste_str *id, waste_str *name)
+{
+    const waste_reply_call *c = waste_reply_call_at(g->reply, i);
+
+    *id = c->id;
+    *name = c->name;
+}
+
+static waste_status check_over(const waste_gen *g, waste_error *err)
+{
+    if (g->finish) return WASTE_OK;
+    return waste_fail(err, WASTE_ARG, "the reply has not ended");
+}
+
+waste_status waste_gen_message(const waste_gen *g, waste_text *out, waste_error *err)
+{
+    waste_buf b = {0};
+    waste_status st = check_over(g, err);
+
+    out->text = NULL;
+    out->bytes = 0;
+    if (st) return st;
+    st = waste_reply_json_message(g->reply, lend(&g->content), lend(&g->thoughts), &b, err);
+    return waste_prompt_text(&b, st, out, err);
+}
+
+const char *waste_gen_finish_reason(const waste_gen *g)
+{
+    switch (g->finish) {
+    case WASTE_FINISH_NONE: return NULL;
+    case WASTE_FINISH_TIMEOUT: return "timeout";
+    default: break;
+    }
+    if (waste_reply_calls(g->reply)) return "tool_calls";
+    return g->finish == WASTE_FINISH_STOP ? "stop" : "length";
+}
+
+waste_status waste_gen_closing(const waste_gen *g, waste_ids *out, waste_error *err)
+{
+    const waste_container *c = g->container;
+    waste_segments s = {0};
+    waste_str suffix;
+    waste_status st = check_over(g, err);
+
+    if (st) return st;
+    waste_reply_closing(g->reply, &s);
+    if (g->format == WASTE_CHAT_PLAIN) {
+        suffix = waste_chat_suffix(c->chat, waste_reply_stopped(g->reply));
+        waste_chat_add(&s, suffix.text, suffix.bytes, 1);
+    }
+    if (s.n || s.failed) st = waste_chat_encode(&s, c->tokenizer, out, err);
+    waste_chat_segments_clear(&s);
+    return st;
 }

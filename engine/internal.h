@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/lock.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/plan.h"
@@ -16,6 +17,7 @@
 
 struct waste_weights; /* model/weights.h */
 struct waste_scratch; /* model/scratch.h */
+typedef struct waste_resting waste_resting; /* keep.c */
 
 struct waste_container {
     waste_manifest *manifest;
@@ -41,7 +43,41 @@ struct waste_model {
     int busy;
     struct waste_scratch *scratch;
     waste_model_stats stats;
-    uint64_t sequence_bytes; /* of all sequences, against plan.sequences */
+    uint64_t step_began; /* clock; 0: no step runs */
+    /* of all sequences and generations, against plan.sequences and plan.generation */
+    uint64_t sequence_bytes, generation_bytes;
+    waste_resting *resting; /* resting sequences, latest first (keep.c) */
+    int has_identity;
+    waste_identity identity;
+    /* constant from opening on */
+    int64_t process;  /* that opened it: a forked child has neither threads nor turn */
+    waste_lock *lock; /* options.exclusive */
+    uint64_t opened_ns, faults;
 };
+
+/* given, or the defaults, into *o; refuses what is out of range (waste.c). */
+waste_status waste_model_options_check(waste_model_options *o, const waste_model_options *given,
+                                       waste_error *err);
+/* What opening reserves, from the handles of its tensors: for opening itself and
+ * for the report (waste.c). After WASTE_RAM_BUDGET for a budget below the floor
+ * all sizes and the floor are there. */
+waste_status waste_model_plan(waste_plan *p, const waste_container *c,
+                              const struct waste_weights *w, const waste_model_options *o,
+                              const waste_ram *ram, waste_error *err);
+/* A generation's buffers are within the ceiling too: counted before they are
+ * allocated, given back when they are gone (waste.c). */
+waste_status waste_model_take_generation(waste_model *m, uint64_t bytes, waste_error *err);
+void waste_model_give_generation(waste_model *m, uint64_t bytes);
+
+/* Counts bytes of sequences. Resting ones make room (waste.c). */
+waste_status waste_model_take_sequence(waste_model *m, uint64_t bytes, waste_error *err);
+void waste_model_give_sequence(waste_model *m, uint64_t bytes);
+/* Drops the sequence that has rested longest; 0 when none rests (keep.c). */
+int waste_keep_drop(waste_model *m);
+
+/* WASTE_BUSY in a process forked after the model was opened (waste.c). */
+waste_status waste_model_here(const waste_model *m, waste_error *err);
+/* Starts warming the cache from a hotlist file, if there is one (stats.c). */
+void waste_stats_warm(waste_model *m, const char *path);
 
 #endif

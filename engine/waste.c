@@ -7,34 +7,46 @@
 #include "waste.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/process.h"
 #include "internal.h"
 #include "model/forward.h"
+#include "model/pack.h"
+#include "store/reader.h"
 
 #define DEFAULT_CONTEXT 4096
 #define MAX_CONTEXT     ((int64_t)1 << 30)
-#define SLOT_TABLE      64       /* bookkeeping of the cache, per slot */
 #define ASK_EVERY_NS    50000000 /* how often a waiting caller is asked about cancelling */
 
 /* ---- opening ---------------------------------------------------------------- */
 
-static waste_status check_options(waste_model *m, const waste_model_options *opt, waste_error *err)
+waste_status waste_model_options_check(waste_model_options *o, const waste_model_options *given,
+                                       waste_error *err)
 {
-    if (opt) m->options = *opt;
-    if (m->options.context == 0) m->options.context = DEFAULT_CONTEXT;
-    if (m->options.context < 1 || m->options.context > MAX_CONTEXT)
+    if (given) *o = *given;
+    if (o->context == 0) o->context = DEFAULT_CONTEXT;
+    if (o->context < 1 || o->context > MAX_CONTEXT)
         return waste_fail(err, WASTE_ARG, "a context of %lld positions is not in 1..%lld",
-                          (long long)m->options.context, (long long)MAX_CONTEXT);
-    if (m->options.precision != WASTE_PRECISION_FAST &&
-        m->options.precision != WASTE_PRECISION_EXACT)
+                          (long long)o->context, (long long)MAX_CONTEXT);
+    if (o->precision != WASTE_PRECISION_FAST && o->precision != WASTE_PRECISION_EXACT)
         return waste_fail(err, WASTE_ARG, "precision %d is neither fast nor exact",
-                          (int)m->options.precision);
+                          (int)o->precision);
+    if (o->io_threads < -1 || o->io_threads > WASTE_READER_MOST)
+        return waste_fail(err, WASTE_ARG, "io_threads %d is not in -1..%d", o->io_threads,
+                          WASTE_READER_MOST);
+    if (o->lookahead < -1 || o->lookahead > WASTE_LOOKAHEAD_MOST)
+        return waste_fail(err, WASTE_ARG, "a lookahead of %d experts is not in -1..%d",
+                          o->lookahead, WASTE_LOOKAHEAD_MOST);
+    if (o->lookahead == 0) o->lookahead = WASTE_LOOKAHEAD;
     return WASTE_OK;
 }
 
@@ -44,40 +56,63 @@ static int has_experts(const waste_config *c)
     return c->experts > 0 && c->dense_layers < c->layers;
 }
 
+waste_status waste_model_plan(waste_plan *p, const waste_container *c,
+                              const struct waste_weights *w, const waste_model_options *o,
+                              const waste_ram *ram, waste_error *err)
+{
+    waste_status st = waste_plan_size(p, &c->config, c->manifest, w->resident, WASTE_FORWARD_ROWS,
+                                      o->context, c->tokenizer != NULL, err);
+
+    return st ? st : waste_plan_divide(p, o->budget, ram->usable, err);
+}
+
+/* Adds to what the statistics have to say. */
+static void note(waste_model *m, const char *fmt, ...) WASTE_PRINTF(2, 3);
+
+static void note(waste_model *m, const char *fmt, ...)
+{
+    char *to = m->stats.notice;
+    size_t n = strlen(to), room = sizeof m->stats.notice;
+    va_list ap;
+
+    if (n && n + 2 < room) n += (size_t)snprintf(to + n, room - n, "; ");
+    va_start(ap, fmt);
+    vsnprintf(to + n, room - n, fmt, ap);
+    va_end(ap);
+}
+
 static waste_status plan(waste_model *m, waste_error *err)
 {
-    const waste_config *c = &m->container->config;
-    const waste_manifest *man = m->container->manifest;
-    waste_plan *p = &m->plan;
-    const waste_quant *q = &man->quant;
-    /* floats of one layer's codebooks in memory (waste_banks_codebook) */
-    const uint64_t books =
-        3 * (uint64_t)q->stages * (q->index_bits == 6 ? 64 : 256) * (uint64_t)q->vec_dim;
-    waste_scratch measure;
-    uint64_t size;
-    int i;
+    waste_ram ram;
+    waste_status st;
 
-    memset(&measure, 0, sizeof measure);
-    p->trunk = m->weights->resident;
-    /* Small things, from above: JSON nodes and handles per tensor, tokens. */
-    p->tables = 1 << 18;
-    p->tables += man->n_trunk * (uint64_t)1536;
-    if (m->container->tokenizer) p->tables += (uint64_t)c->vocab * 160;
-    p->scratch = waste_scratch_carve(&measure, c, WASTE_FORWARD_ROWS, NULL);
-    if (!p->scratch)
-        return waste_fail(err, WASTE_RAM_BUDGET,
-                          "the model's scratch does not fit the address space");
-    p->state = waste_sequence_bytes(c, m->options.context);
-    p->top_k = c->top_k;
-    for (i = c->dense_layers; has_experts(c) && i < c->layers; i++) {
-        size = man->bank[i].record_bytes;
-        if (size > p->record) p->record = size;
-        p->records += (uint64_t)c->experts;
-        p->trunk += books * sizeof(float);
+    waste_ram_get(&ram, "");
+    st = waste_model_plan(&m->plan, m->container, m->weights, &m->options, &ram, err);
+    if (!st && m->plan.budget > waste_plan_cliff(ram.usable))
+        note(m, "the budget of %llu bytes is above 3/4 of the usable RAM of %llu: it may be paged",
+             (unsigned long long)m->plan.budget, (unsigned long long)ram.usable);
+    return st;
+}
+
+/* The cache comes last. When there is less memory than was planned with, it gives
+ * way, by halves. */
+static waste_status open_cache(waste_model *m, waste_error *err)
+{
+    waste_plan *p = &m->plan;
+    const uint64_t planned = p->slots;
+    waste_error e = {0};
+    waste_status st = waste_cache_open(&m->cache, m->banks, p->slots, m->options.io_threads, &e);
+
+    while (st == WASTE_NOMEM && p->slots > p->min_slots) {
+        waste_plan_shrink(p, p->slots / 2 > p->min_slots ? p->slots / 2 : p->min_slots);
+        memset(&e, 0, sizeof e);
+        st = waste_cache_open(&m->cache, m->banks, p->slots, m->options.io_threads, &e);
     }
-    if (p->record) p->record += SLOT_TABLE;
-    p->tables += p->records * sizeof(int32_t);
-    return waste_plan_divide(p, m->options.budget, err);
+    if (st) return waste_fail(err, st, "%s", e.text);
+    if (p->slots < planned)
+        note(m, "memory ran out while opening: the cache has %llu slots instead of %llu",
+             (unsigned long long)p->slots, (unsigned long long)planned);
+    return WASTE_OK;
 }
 
 static waste_status open_experts(waste_model *m, waste_error *err)
@@ -85,11 +120,34 @@ static waste_status open_experts(waste_model *m, waste_error *err)
     const waste_config *c = &m->container->config;
     const waste_bank_shape shape = {c->layers, c->dense_layers, c->experts, c->moe_width,
                                     c->expert_in};
+    const unsigned flags = (m->options.verify ? WASTE_BANKS_VERIFY : 0) |
+                           (m->options.buffered ? WASTE_BANKS_BUFFERED : 0);
     waste_status st;
 
-    st = waste_banks_open(&m->banks, m->container->manifest, &shape, m->options.verify, err);
-    if (!st) st = waste_cache_open(&m->cache, m->banks, m->plan.slots, err);
-    return st;
+    st = waste_banks_open(&m->banks, m->container->manifest, &shape, flags, err);
+    if (!st)
+        st = waste_pack_experts(m->weights, m->banks, &m->kernels, c,
+                                &m->container->manifest->quant, err);
+    return st ? st : open_cache(m, err);
+}
+
+/* Exact arithmetic is the plain table's. */
+static waste_status choose_kernels(waste_model *m, waste_error *err)
+{
+    const waste_model_options *o = &m->options;
+    const int exact = o->precision == WASTE_PRECISION_EXACT;
+
+    if (!o->kernels) {
+        waste_kernels_pick(&m->kernels, exact ? 0 : waste_cpu_features());
+        return WASTE_OK;
+    }
+    if (!waste_kernels_named(&m->kernels, o->kernels, waste_cpu_features()))
+        return waste_fail(err, WASTE_ARG, "no kernels \"%.20s\" for this CPU or in this build",
+                          o->kernels);
+    if (exact && m->kernels.pack_matrix)
+        return waste_fail(err, WASTE_ARG, "precision exact has plain kernels, not \"%s\"",
+                          m->kernels.name);
+    return WASTE_OK;
 }
 
 static waste_status open_parts(waste_model *m, const char *path, const waste_model_options *opt,
@@ -98,7 +156,7 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     const waste_config *c;
     waste_status st;
 
-    st = check_options(m, opt, err);
+    st = waste_model_options_check(&m->options, opt, err);
     if (st) return st;
     m->has_turn = pthread_mutex_init(&m->turn, NULL) == 0;
     m->has_idle = pthread_cond_init(&m->idle, NULL) == 0;
@@ -107,15 +165,19 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     st = waste_container_open(&m->container, path, err);
     if (st) return st;
     c = &m->container->config;
-    waste_kernels_pick(&m->kernels, 0);
+    if (m->options.exclusive) st = waste_lock_take(&m->lock, path, err);
+    if (st) return st;
+    st = choose_kernels(m, err);
+    if (st) return st;
 
     /* Handles first: what the plan refuses must not have been loaded. */
     st = waste_tensors_open(&m->tensors, m->container->manifest, err);
     if (!st) st = waste_weights_open(&m->weights, m->tensors, m->container->manifest, c, err);
     if (!st) st = plan(m, err);
     if (!st) st = waste_tensors_load(m->tensors, err);
-    if (!st && has_experts(c)) st = open_experts(m, err);
+    if (!st) st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, err);
     if (!st) st = waste_scratch_open(&m->scratch, c, WASTE_FORWARD_ROWS, err);
+    if (!st && has_experts(c)) st = open_experts(m, err);
     return st;
 }
 
@@ -130,24 +192,33 @@ waste_status waste_model_open(waste_model **out, const char *path, const waste_m
     if (!path) return waste_fail(err, WASTE_ARG, "waste_model_open: no path");
     m = waste_mem_zero(sizeof *m);
     if (!m) return waste_fail(err, WASTE_NOMEM, "%s: out of memory", path);
+    m->process = waste_process_id();
+    m->opened_ns = waste_clock_ns();
+    m->faults = waste_process_faults();
     st = open_parts(m, path, opt, err);
     if (st) {
         waste_model_close(m);
         return st;
     }
+    if (m->options.usage) waste_stats_warm(m, m->options.usage);
+    m->options.usage = m->options.kernels = NULL; /* the caller's text */
     *out = m;
     return WASTE_OK;
 }
 
+/* In a forked child nothing can be taken apart: the threads that would have to
+ * end are the parent's. The memory is shared with it until written. */
 void waste_model_close(waste_model *m)
 {
-    if (!m) return;
+    if (!m || m->process != waste_process_id()) return;
+    while (waste_keep_drop(m)) continue;
     waste_scratch_close(m->scratch);
     waste_cache_close(m->cache);
     waste_banks_close(m->banks);
     waste_weights_close(m->weights);
     waste_tensors_close(m->tensors);
     waste_container_close(m->container);
+    waste_lock_release(m->lock);
     if (m->has_idle) pthread_cond_destroy(&m->idle);
     if (m->has_turn) pthread_mutex_destroy(&m->turn);
     waste_mem_free(m);
@@ -163,46 +234,77 @@ int64_t waste_model_context(const waste_model *m)
     return m->options.context;
 }
 
-void waste_model_stats_get(waste_model *m, waste_model_stats *out)
+waste_status waste_model_here(const waste_model *m, waste_error *err)
 {
-    waste_cache_counts counts = {0};
-
-    if (m->cache) waste_cache_counts_get(m->cache, &counts);
-    pthread_mutex_lock(&m->turn);
-    *out = m->stats;
-    pthread_mutex_unlock(&m->turn);
-    out->hits = counts.hits;
-    out->misses = counts.misses;
-    out->bytes_read = counts.bytes_read;
-    out->io_ns = counts.io_ns;
-    out->cache_slots = counts.slots;
-    out->cache_used = counts.used;
-    out->memory_bytes = waste_mem_used();
+    if (m->process == waste_process_id()) return WASTE_OK;
+    return waste_fail(err, WASTE_BUSY,
+                      "%s: this process was forked after the model was opened; open a new "
+                      "connection",
+                      m->container->manifest->dir);
 }
 
 /* ---- sequences ---------------------------------------------------------------- */
 
-/* Counts `bytes` more against what sequences may take in all. */
-static waste_status take_bytes(waste_model *m, uint64_t bytes, waste_error *err)
+/* Of plan.sequences, with the lock held. The first generation's buffers have a
+ * part of their own in the plan. */
+static uint64_t taken(const waste_model *m)
 {
-    uint64_t left;
+    const uint64_t own = m->plan.generation;
 
-    pthread_mutex_lock(&m->turn);
-    left = m->plan.sequences - m->sequence_bytes;
-    if (bytes <= left) m->sequence_bytes += bytes;
-    pthread_mutex_unlock(&m->turn);
-    if (bytes <= left) return WASTE_OK;
-    return waste_fail(err, WASTE_RAM_BUDGET,
-                      "the budget of %llu bytes leaves %llu for sequences, %llu more are needed",
-                      (unsigned long long)m->options.budget, (unsigned long long)left,
-                      (unsigned long long)bytes);
+    return m->sequence_bytes + (m->generation_bytes > own ? m->generation_bytes - own : 0);
 }
 
-static void give_bytes(waste_model *m, uint64_t bytes)
+/* Adds `bytes` to *of, one of the two counts, if the plan has room for them or
+ * resting sequences can make it. */
+static waste_status take_bytes(waste_model *m, uint64_t *of, uint64_t bytes, waste_error *err)
+{
+    uint64_t before, after;
+
+    do {
+        pthread_mutex_lock(&m->turn);
+        before = taken(m);
+        *of += bytes;
+        after = taken(m);
+        if (after > m->plan.sequences) *of -= bytes;
+        pthread_mutex_unlock(&m->turn);
+        if (after <= m->plan.sequences) return WASTE_OK;
+    } while (waste_keep_drop(m));
+    return waste_fail(
+        err, WASTE_RAM_BUDGET,
+        "the %s of %llu bytes leaves %llu for sequences, %llu more are needed",
+        m->options.budget ? "budget" : "limit by usable RAM", (unsigned long long)m->plan.limit,
+        (unsigned long long)(m->plan.sequences - before), (unsigned long long)(after - before));
+}
+
+static void give_bytes(waste_model *m, uint64_t *of, uint64_t bytes)
 {
     pthread_mutex_lock(&m->turn);
-    m->sequence_bytes -= bytes;
+    *of -= bytes;
     pthread_mutex_unlock(&m->turn);
+}
+
+waste_status waste_model_take_generation(waste_model *m, uint64_t bytes, waste_error *err)
+{
+    waste_status st = waste_model_here(m, err);
+
+    return st ? st : take_bytes(m, &m->generation_bytes, bytes, err);
+}
+
+void waste_model_give_generation(waste_model *m, uint64_t bytes)
+{
+    if (m->process == waste_process_id()) give_bytes(m, &m->generation_bytes, bytes);
+}
+
+waste_status waste_model_take_sequence(waste_model *m, uint64_t bytes, waste_error *err)
+{
+    waste_status st = waste_model_here(m, err);
+
+    return st ? st : take_bytes(m, &m->sequence_bytes, bytes, err);
+}
+
+void waste_model_give_sequence(waste_model *m, uint64_t bytes)
+{
+    if (m->process == waste_process_id()) give_bytes(m, &m->sequence_bytes, bytes);
 }
 
 waste_status waste_seq_new(waste_seq **out, waste_model *m, waste_error *err)
@@ -214,18 +316,20 @@ waste_status waste_seq_new(waste_seq **out, waste_model *m, waste_error *err)
     *out = NULL;
     if (!m) return waste_fail(err, WASTE_ARG, "waste_seq_new: no model");
     c = &m->container->config;
-    st = take_bytes(m, waste_sequence_bytes(c, 0), err);
+    st = waste_model_take_sequence(m, waste_sequence_bytes(c, 0), err);
     if (st) return st;
     st = waste_sequence_new(out, m, c, err);
-    if (st) give_bytes(m, waste_sequence_bytes(c, 0));
+    if (st) waste_model_give_sequence(m, waste_sequence_bytes(c, 0));
     return st;
 }
 
 void waste_seq_free(waste_seq *s)
 {
+    waste_model *m;
+
     if (!s) return;
-    give_bytes(s->model, waste_sequence_bytes(s->config, s->reserved));
-    waste_sequence_free(s);
+    m = s->model;
+    waste_model_give_sequence(m, waste_sequence_free(s));
 }
 
 int64_t waste_seq_length(const waste_seq *s)
@@ -243,10 +347,10 @@ static waste_status reserve(waste_model *m, waste_seq *s, waste_error *err)
 
     if (s->planned <= s->reserved) return WASTE_OK;
     more = waste_sequence_bytes(c, s->planned) - waste_sequence_bytes(c, s->reserved);
-    st = take_bytes(m, more, err);
+    st = take_bytes(m, &m->sequence_bytes, more, err);
     if (st) return st;
     st = waste_sequence_reserve(s, s->planned, err);
-    if (st) give_bytes(m, more);
+    if (st) give_bytes(m, &m->sequence_bytes, more);
     return st;
 }
 
@@ -321,17 +425,21 @@ static waste_status take_turn(waste_model *m, const waste_cancel *cancel, waste_
             st = waste_fail(err, WASTE_CANCELLED, "cancelled while waiting for the model");
         pthread_mutex_lock(&m->turn);
     }
-    if (!st) m->busy = 1;
+    if (!st) {
+        m->busy = 1;
+        m->step_began = waste_clock_ns();
+    }
     pthread_mutex_unlock(&m->turn);
     return st;
 }
 
-static void end_turn(waste_model *m, size_t tokens, uint64_t ns)
+static void end_turn(waste_model *m, size_t tokens)
 {
     pthread_mutex_lock(&m->turn);
     m->busy = 0;
     m->stats.tokens += tokens;
-    m->stats.step_ns += ns;
+    m->stats.step_ns += waste_clock_ns() - m->step_began;
+    m->step_began = 0;
     pthread_cond_signal(&m->idle);
     pthread_mutex_unlock(&m->turn);
 }
@@ -349,6 +457,7 @@ static waste_status run(waste_model *m, const waste_row *rows, size_t n, const w
         .banks = m->banks,
         .cache = m->cache,
         .s = m->scratch,
+        .lookahead = m->options.lookahead,
         .cancel = cancel,
         .err = err,
     };
@@ -367,21 +476,20 @@ waste_status waste_step(waste_model *m, const waste_row *rows, size_t n, const w
                         waste_step_stats *stats, waste_error *err)
 {
     waste_cache_counts before = {0}, after = {0};
-    uint64_t start;
     waste_status st;
 
     if (stats) memset(stats, 0, sizeof *stats);
     if (!m) return waste_fail(err, WASTE_ARG, "waste_step: no model");
     if (n && !rows) return waste_fail(err, WASTE_ARG, "waste_step: no rows");
-    st = check_rows(m, rows, n, err);
+    st = waste_model_here(m, err);
+    if (!st) st = check_rows(m, rows, n, err);
     if (!st && n) st = take_turn(m, cancel, err);
     if (st || !n) return st;
 
-    start = waste_clock_ns();
     if (m->cache) waste_cache_counts_get(m->cache, &before);
     st = run(m, rows, n, cancel, err);
     if (m->cache) waste_cache_counts_get(m->cache, &after);
-    end_turn(m, st ? 0 : n, waste_clock_ns() - start);
+    end_turn(m, st ? 0 : n);
     if (stats) {
         stats->hits = after.hits - before.hits;
         stats->misses = after.misses - before.misses;

@@ -57,6 +57,14 @@ typedef struct waste_str {
     size_t bytes;
 } waste_str;
 
+/* Text that was made for the caller: a NUL follows it. {0} is none. */
+typedef struct waste_text {
+    char *text;
+    size_t bytes;
+} waste_text;
+
+void waste_text_clear(waste_text *t);
+
 /* Asked at least once per layer of a pass; nonzero ends the call with
  * WASTE_CANCELLED. Called on the thread that made the call. */
 typedef struct waste_cancel {
@@ -121,6 +129,12 @@ void waste_container_bank(const waste_container *c, int layer, waste_bank_info *
  * error names the file and the marker that is not a single token. */
 waste_status waste_container_check_chat(const waste_container *c, waste_error *err);
 
+/* WASTE_OK unless the container names an architecture outside the families this
+ * engine was made for; the error then says which it names and which those are.
+ * A hint for whoever registers a model: the name decides nothing else, and a
+ * container that names none passes. */
+waste_status waste_container_check_arch(const waste_container *c, waste_error *err);
+
 /* Device and inode of the manifest's directory: equal for one container
  * whatever path leads to it. */
 waste_status waste_container_identity(const char *path, uint64_t id[2], waste_error *err);
@@ -176,6 +190,8 @@ typedef struct waste_model_options {
     int exclusive;     /* refuse a container that another process owns */
     const char *usage; /* hotlist file to warm the cache from; NULL: none. Read at
                         * open, in the background; a file that is absent is fine */
+    const char *kernels; /* table of kernels: "plain", "avx2", "avx512"; NULL: the fastest
+                          * that the CPU has, or "plain" with precision exact */
 } waste_model_options;
 
 typedef struct waste_model_stats {
@@ -197,6 +213,7 @@ typedef struct waste_model_stats {
     int io_threads, lookahead; /* in force */
     const char *policy;        /* of the cache; static */
     char notice[200];          /* what did not go as planned, or empty */
+    const char *kernels;       /* table of kernels in force; static */
 } waste_model_stats;
 
 waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
@@ -273,11 +290,110 @@ typedef struct waste_step_stats {
 waste_status waste_step(waste_model *m, const waste_row *rows, size_t n, const waste_cancel *cancel,
                         waste_step_stats *stats, waste_error *err);
 
+/* ---- sequences: forked, kept, taken up again ---------------------------- */
+
+/* A second sequence in the same state. Latents that are complete are shared, so it
+ * costs what the KDA layers hold and one block of latents a layer. */
+waste_status waste_seq_fork(waste_seq **out, const waste_seq *s, waste_error *err);
+
+/* What a model computes, as a number: sequences may be exchanged between models
+ * that agree in `weights` (container and precision), token ids between those that
+ * agree in `text` (tokenizer and chat format). Reads samples of every tensor and
+ * bank the first time, and remembers. Finds other weights, not forged ones. */
+typedef struct waste_identity {
+    uint64_t weights, text;
+} waste_identity;
+
+waste_status waste_model_identity(waste_model *m, waste_identity *out, waste_error *err);
+
+/* A sequence consists of parts, each at most WASTE_PART_BYTES: latents of positions
+ * [from, to), which never change again, and what KDA layers hold at a length
+ * (from == to), which every step changes. */
+#define WASTE_PART_BYTES ((size_t)16 << 20)
+
+typedef enum waste_part_kind {
+    WASTE_PART_STATE,
+    WASTE_PART_RING,
+    WASTE_PART_LATENTS
+} waste_part_kind;
+
+typedef struct waste_seq_part {
+    int layer;
+    waste_part_kind kind;
+    int64_t block; /* pieces of one layer and kind are numbered from 0 */
+    int64_t from, to;
+    size_t bytes;
+} waste_seq_part;
+
+/* All parts of one kind of layer: `latents` 0, what KDA layers hold at `to`; 1, the
+ * latents of [from, to). *out is NULL when there are none; free it with
+ * waste_seq_parts_free. */
+waste_status waste_seq_parts(waste_seq_part **out, size_t *n, const waste_model *m, int latents,
+                             int64_t from, int64_t to, waste_error *err);
+void waste_seq_parts_free(waste_seq_part *parts);
+
+/* Copies a part of a sequence to `to`. What KDA layers hold can be had at the
+ * sequence's length only. *check binds the bytes to the part, the model's identity
+ * and `tokens`, the hash of the tokens up to p->to or of more. */
+waste_status waste_seq_save(const waste_seq *s, const waste_seq_part *p, uint64_t tokens, void *to,
+                            uint64_t *check, waste_error *err);
+uint64_t waste_tokens_hash(uint64_t h, const int32_t *ids, size_t n); /* start with 0 */
+
+/* A sequence of `length` positions, to be filled: every part of [0, length) is put
+ * in once, then waste_seq_loaded makes it usable or says what is missing. put gives
+ * WASTE_FORMAT, changing nothing, when the check does not fit. */
+waste_status waste_seq_load(waste_seq **out, waste_model *m, int64_t length, waste_error *err);
+waste_status waste_seq_put(waste_seq *s, const waste_seq_part *p, uint64_t tokens, const void *from,
+                           size_t bytes, uint64_t check, waste_error *err);
+waste_status waste_seq_loaded(waste_seq *s, waste_error *err);
+
+/* Leaves a sequence with its model, which keeps it as long as nobody needs the
+ * memory, and takes ownership in any case. ids: the tokens that made it, as many as
+ * its length. owner: whose it is, a number of the host's; what the same owner left
+ * before is dropped. */
+void waste_seq_rest(waste_seq *s, const int32_t *ids, uint64_t owner);
+/* The longest resting sequence whose tokens begin ids[0..n): the owner's is taken,
+ * another's is forked. NULL when there is none. Since the tokens decide, what comes
+ * back is what computing them would give. */
+waste_seq *waste_seq_wake(waste_model *m, const int32_t *ids, size_t n, uint64_t owner);
+
 /* ---- prompts and generation ------------------------------------------- */
 
+/* A conversation in the OpenAI chat schema, both texts JSON. Usage:
+ *
+ *     waste_chat_request chat = {messages, options, 0};
+ *     waste_prompt prompt = {0};
+ *     prompt.chat = &chat;
+ *     waste_prompt_render(container, &prompt, &text, &err);  to see the prompt
+ *     waste_gen_open(&gen, model, &prompt, &params, &err);   to have it answered,
+ *     while (!(st = waste_gen_next(gen, &token, &err))) ...  to its end, then
+ *     waste_gen_message(gen, &text, &err);                   the assistant's message
+ *
+ * messages: an array of {role, content, name, reasoning_content, tool_calls,
+ * tool_call_id, tools}; roles are system, developer, user, assistant and tool.
+ * options: an object, of which these fields shape the prompt, all others being the
+ * caller's to check and to use: tools, tool_choice, response_format, thinking
+ * (default: on, and off with a chat.json), reasoning_effort (or thinking_effort, or
+ * reasoning.effort: none, low, high, max), add_generation_prompt (default true),
+ * image_prompts (media segments of images attached). docs/chat.md 3.
+ *
+ * skip: the first messages are in the sequence already. They name and order tool
+ * results as ever, but neither they nor what opens a conversation is rendered:
+ * the prompt is what comes after. It continues a sequence whose last message was
+ * completed (waste_gen_closing).
+ *
+ * WASTE_ARG for what is no such request, WASTE_UNSUPPORTED for what the container's
+ * format has no place for; both name the field: "messages[2].content[0].text". */
+typedef struct waste_chat_request {
+    waste_str messages;
+    waste_str options; /* text NULL: none */
+    size_t skip;
+} waste_chat_request;
+
 typedef struct waste_prompt {
-    waste_str text;        /* text.text NULL: `tokens` is the prompt */
-    const int32_t *tokens; /* taken as they are, no template */
+    const waste_chat_request *chat; /* not NULL: it is the prompt, and all else is unset */
+    waste_str text;                 /* text.text NULL: `tokens` is the prompt */
+    const int32_t *tokens;          /* taken as they are, no template */
     size_t n_tokens;
     waste_str system;       /* text NULL: no system turn */
     const waste_str *parts; /* further content of the user turn: data, never markup */
@@ -285,12 +401,24 @@ typedef struct waste_prompt {
     int raw;      /* continue the text: no template */
     int markup;   /* with raw: control spellings count */
     int thinking; /* open the reasoning channel (XTML only) */
+    /* For generations, to go on with: tokens that precede the prompt, and a sequence
+     * that has computed the first of them, or NULL. It is borrowed; the rest of
+     * `before`, the prompt and the reply go into it. After the last token it has all
+     * but that one; after an error or a timeout it may be broken. */
+    const int32_t *before;
+    size_t n_before;
+    waste_seq *seq;
 } waste_prompt;
 
 /* Appends the prompt's ids: rendered in the container's chat format when it
  * has one and raw is 0. */
 waste_status waste_prompt_ids(const waste_container *c, const waste_prompt *p, waste_ids *out,
                               waste_error *err);
+/* The segments that the ids are made of, each tokenized by itself: a JSON array of
+ * {"text", "markup"}. Bytes that are no UTF-8 are shown as U+FFFD. A prompt of
+ * token ids has none: WASTE_ARG. */
+waste_status waste_prompt_render(const waste_container *c, const waste_prompt *p, waste_text *out,
+                                 waste_error *err);
 
 typedef struct waste_bias {
     int32_t token;
@@ -347,6 +475,7 @@ typedef struct waste_gen_token {
     double logprob;
     waste_str piece;     /* answer text this token released; may be empty; valid UTF-8 */
     waste_str reasoning; /* likewise of the reasoning channel */
+    waste_str tools;     /* likewise of the arguments of the last tool call, as written */
     waste_region region;
     waste_finish finish; /* set on the last token */
     const waste_logprob *top;
@@ -369,6 +498,25 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
  * WASTE_CANCELLED when asked to stop. A timeout is not an error here. */
 waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err);
 void waste_gen_usage(const waste_gen *g, waste_usage *out);
+/* Prompt tokens computed so far. The prompt goes in pieces; the cancel callback,
+ * which is asked meanwhile, may ask this in turn. */
+int64_t waste_gen_prompt_done(const waste_gen *g);
+/* Tool calls whose name is known; it and the id do not change any more. Texts are
+ * borrowed until the next call on g. */
+size_t waste_gen_calls(const waste_gen *g);
+void waste_gen_call(const waste_gen *g, size_t i, waste_str *id, waste_str *name);
+/* Once the last token was given, the reply in OpenAI's form: {"role", "content",
+ * "reasoning_content", "tool_calls"}, content null when empty, the last two only
+ * when there are any. WASTE_ARG before that. */
+waste_status waste_gen_message(const waste_gen *g, waste_text *out, waste_error *err);
+/* OpenAI's finish_reason: "tool_calls" when there are calls, else "stop" or
+ * "length"; and "timeout". NULL while it goes on. Static. */
+const char *waste_gen_finish_reason(const waste_gen *g);
+/* For conversations that go on in the same sequence: appends the ids that complete
+ * the assistant's message after the tokens that were given out, so that the next
+ * message can follow. The reply must have ended; its last token is not in the
+ * sequence yet. */
+waste_status waste_gen_closing(const waste_gen *g, waste_ids *out, waste_error *err);
 void waste_gen_close(waste_gen *g);
 
 /* The k largest logits, largest first, lowest id first among equals, with
@@ -385,6 +533,13 @@ typedef struct waste_convert_options {
     const char *experts; /* "vq3r" (NULL means it), "vq2r", "vq4p" */
     int overwrite;       /* replace a container that is already there */
     waste_cancel cancel;
+    /* How the experts are encoded. The result depends on effort and importance, never
+     * on threads or the CPU. */
+    const char *effort;     /* "default" (NULL means it), "fast": the greedy encoding of
+                             * other converters, "best": slower and a little better */
+    const char *importance; /* file with E[x^2] of each input channel (docs/convert.md),
+                             * or NULL; not with effort "fast" */
+    int threads;            /* 0: all processors; 1..256 */
 } waste_convert_options;
 
 typedef struct waste_convert_row {

@@ -5,8 +5,9 @@
  * the connection closes: each registration holds the connection object, and the
  * last one to go closes the models it had open. */
 #include <dlfcn.h>
-#include <pthread.h>
+#include <string.h>
 
+#include "base/process.h"
 #include "ext_models.h"
 #include "fn.h"
 #include "sqlite3ext.h"
@@ -22,7 +23,8 @@ SQLITE_EXTENSION_INIT1
 /* Arguments may be paths, so nothing but a direct call may reach them. */
 #define FILES (SQLITE_UTF8 | SQLITE_DIRECTONLY)
 #define JSON  (FILES | RESULT_SUBTYPE)
-#define PURE  (SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS)
+/* Not deterministic: an index over a version is wrong after an upgrade. */
+#define PURE (SQLITE_UTF8 | SQLITE_INNOCUOUS)
 
 static const struct function {
     const char *name;
@@ -37,6 +39,7 @@ static const struct function {
     {"waste_open", 1, JSON, waste_fn_open},
     {"waste_open", 2, JSON, waste_fn_open},
     {"waste_close", 1, FILES, waste_fn_close},
+    {"waste_usage_save", 1, FILES, waste_fn_usage_save},
     {"waste_tokenize", 2, JSON, waste_fn_tokenize},
     {"waste_tokenize", 3, JSON, waste_fn_tokenize},
     {"waste_detokenize", 2, FILES, waste_fn_detokenize},
@@ -44,15 +47,32 @@ static const struct function {
     {"waste_token_count", 3, FILES, waste_fn_token_count},
     {"waste_generate", -1, FILES, waste_fn_generate},
     {"waste_generate_json", -1, JSON, waste_fn_generate_json},
+    {"waste_render", 2, JSON, waste_fn_render},
+    {"waste_render", 3, JSON, waste_fn_render},
+    {"waste_chat_json", 2, JSON, waste_fn_chat_json},
+    {"waste_chat_json", 3, JSON, waste_fn_chat_json},
+    {"waste_session", 1, FILES, waste_fn_session},
+    {"waste_session", 2, FILES, waste_fn_session},
+    {"waste_session", 3, FILES, waste_fn_session},
+    {"waste_fork", 1, FILES, waste_fn_fork},
+    {"waste_fork", 2, FILES, waste_fn_fork},
+    {"waste_fork", 3, FILES, waste_fn_fork},
+    {"waste_chat", -1, FILES, waste_fn_chat},
 };
 
 static const struct table {
     const char *name;
     const sqlite3_module *module;
 } tables[] = {
-    {"waste_tokens", &waste_vt_tokens},   {"waste_next", &waste_vt_next},
-    {"waste_info", &waste_vt_info},       {"waste_tensors", &waste_vt_tensors},
-    {"waste_experts", &waste_vt_experts}, {"waste_convert", &waste_vt_convert},
+    {"waste_tokens", &waste_vt_tokens},
+    {"waste_next", &waste_vt_next},
+    {"waste_info", &waste_vt_info},
+    {"waste_tensors", &waste_vt_tensors},
+    {"waste_experts", &waste_vt_experts},
+    {"waste_convert", &waste_vt_convert},
+    {"waste_stats", &waste_vt_stats},
+    {"waste_plan", &waste_vt_plan},
+    {"waste_chat_tokens", &waste_vt_chat_tokens},
 };
 
 #define N_FUNCTIONS (sizeof functions / sizeof *functions)
@@ -63,13 +83,13 @@ static const struct table {
  * connection uses it. */
 static int take_api(const sqlite3_api_routines *api)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static waste_process_gate gate = WASTE_PROCESS_GATE;
     int taken;
 
-    pthread_mutex_lock(&lock);
+    waste_process_enter(&gate); /* what it guards is the same in a forked child */
     if (sqlite3_api != api && waste_models_conns() == 0) sqlite3_api = api;
     taken = sqlite3_api == api;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&gate.mutex);
     return taken;
 }
 
@@ -93,6 +113,18 @@ static int set_item(sqlite3 *db, size_t i, waste_conn *conn)
 static const char *item_name(size_t i)
 {
     return i < N_FUNCTIONS ? functions[i].name : tables[i - N_FUNCTIONS].name;
+}
+
+/* One pass: the text may be a megabyte of values, and each row asks. */
+int waste_fn_named(const char *sql)
+{
+    const char *at = sql ? strcasestr(sql, "waste_") : NULL;
+    size_t i;
+
+    for (; at; at = strcasestr(at + 1, "waste_"))
+        for (i = 0; i < N_FUNCTIONS + N_TABLES; i++)
+            if (strncasecmp(at, item_name(i), strlen(item_name(i))) == 0) return 1;
+    return 0;
 }
 
 /* After a failed init SQLite unloads the library. What could not be taken back

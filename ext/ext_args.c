@@ -124,6 +124,9 @@ unsigned waste_args_slack(const char *name)
     return (unsigned)least((unsigned)strlen(name) / 3 + 1, 3);
 }
 
+/* A list of more than a few keys is a page nobody reads in a message. */
+#define KEYS_LISTED 8
+
 static waste_status unknown_key(const waste_option *table, size_t n, unsigned groups,
                                 const char *key, const char *who, waste_error *err)
 {
@@ -131,7 +134,7 @@ static waste_status unknown_key(const waste_option *table, size_t n, unsigned gr
     unsigned far = waste_args_slack(key) + 1, d;
     waste_buf known = {0};
     waste_status st;
-    size_t i;
+    size_t i, listed = 0;
 
     for (i = 0; i < n; i++) {
         if (!(table[i].groups & groups)) {
@@ -139,7 +142,8 @@ static waste_status unknown_key(const waste_option *table, size_t n, unsigned gr
                 return waste_fail(err, WASTE_ARG, "%s takes no option '%s'", who, key);
             continue;
         }
-        waste_buf_printf(&known, "%s%s", known.len ? ", " : "", table[i].key);
+        if (listed++ < KEYS_LISTED)
+            waste_buf_printf(&known, "%s%s", known.len ? ", " : "", table[i].key);
         d = waste_args_distance(key, table[i].key);
         if (d < far) {
             far = d;
@@ -149,6 +153,10 @@ static waste_status unknown_key(const waste_option *table, size_t n, unsigned gr
     if (best)
         st = waste_fail(err, WASTE_ARG, "%s: unknown option '%.100s' (did you mean '%s'?)", who,
                         key, best->key);
+    else if (listed > KEYS_LISTED)
+        st = waste_fail(err, WASTE_ARG,
+                        "%s: unknown option '%.100s' (there are %zu: see docs/sql.md)", who, key,
+                        listed);
     else
         st = waste_fail(err, WASTE_ARG, "%s: unknown option '%.100s' (known: %s)", who, key,
                         known.failed || !known.data ? "none" : known.data);
@@ -163,14 +171,24 @@ static waste_status wrong_value(const waste_option *o, const waste_json *value, 
     waste_json_kind kind = waste_json_kind_of(value);
     size_t bytes;
     const char *text = waste_json_text(value, &bytes);
+    char number[WASTE_ARGS_DECIMAL];
+    int64_t i;
     double d;
 
+    if (text && memchr(text, 0, bytes))
+        return waste_fail(err, WASTE_ARG, "%s: option '%s' holds a NUL byte, wanted %s", who,
+                          o->key, o->wanted);
     if (text)
         return waste_fail(err, WASTE_ARG, "%s: option '%s' is \"%.*s\"%s, wanted %s", who, o->key,
                           (int)(bytes < 40 ? bytes : 40), text, bytes < 40 ? "" : "...", o->wanted);
-    if (!waste_json_number(value, &d))
-        return waste_fail(err, WASTE_ARG, "%s: option '%s' is %.17g, wanted %s", who, o->key, d,
+    if (!waste_json_int(value, &i))
+        return waste_fail(err, WASTE_ARG, "%s: option '%s' is %lld, wanted %s", who, o->key,
+                          (long long)i, o->wanted);
+    if (!waste_json_number(value, &d)) {
+        waste_args_decimal(number, d);
+        return waste_fail(err, WASTE_ARG, "%s: option '%s' is %s, wanted %s", who, o->key, number,
                           o->wanted);
+    }
     return waste_fail(err, WASTE_ARG, "%s: option '%s' is %s, wanted %s", who, o->key,
                       waste_json_kind_name(kind), o->wanted);
 }
@@ -202,8 +220,10 @@ static int read_plain(const waste_option *o, const waste_json *value, void *fiel
         if (waste_json_number(value, &d) || !(d >= o->lo && d <= o->hi)) return -1;
         *(double *)field = d;
         return 0;
-    default: s->text = waste_json_text(value, &s->bytes); return s->text ? 0 : -1;
+    default: s->text = waste_json_text(value, &s->bytes); break;
     }
+    if (!s->text) return -1;
+    return o->kind == WASTE_OPTION_PATH && (!s->bytes || memchr(s->text, 0, s->bytes)) ? -1 : 0;
 }
 
 waste_status waste_args_read(const waste_option *table, size_t n, unsigned groups, void *into,
@@ -247,7 +267,8 @@ waste_status waste_args_ids(const waste_json *array, int32_t **out, size_t *n, w
         if (waste_json_int(j, &v) || v < 0 || v > INT32_MAX) {
             waste_mem_free(*out);
             *out = NULL;
-            return waste_fail(err, WASTE_ARG, "token %zu of the list is %s, wanted an id", i + 1,
+            return waste_fail(err, WASTE_ARG,
+                              "tokens[%zu] is %s, wanted an id from 0 to 2147483647", i,
                               waste_json_kind_of(j) == WASTE_JSON_INT
                                   ? "out of range"
                                   : waste_json_kind_name(waste_json_kind_of(j)));
@@ -256,6 +277,23 @@ waste_status waste_args_ids(const waste_json *array, int32_t **out, size_t *n, w
     }
     *n = count;
     return WASTE_OK;
+}
+
+int waste_args_word(const waste_json *value, const char *const *names)
+{
+    size_t bytes;
+    const char *text = waste_json_text(value, &bytes);
+    int i;
+
+    for (i = 0; text && names[i]; i++)
+        if (bytes == strlen(names[i]) && memcmp(text, names[i], bytes) == 0) return i;
+    return -1;
+}
+
+void waste_args_decimal(char out[WASTE_ARGS_DECIMAL], double v)
+{
+    sqlite3_snprintf(WASTE_ARGS_DECIMAL, out, v == floor(v) && fabs(v) < 1e18 ? "%.0f" : "%!.15g",
+                     v);
 }
 
 /* ---- results ---- */

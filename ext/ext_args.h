@@ -1,8 +1,9 @@
 /* Typed SQL arguments, option JSON, and errors on their way back to SQLite.
  *
- * Of the engine, ext/ uses waste.h, and three stateless helpers of base/:
- * json.h (typed reads with one bound on depth; SQLite's own JSON functions may
- * be compiled out of hosts before 3.38), buf.h and mem.h. Nothing else.
+ * Of the engine, ext/ uses waste.h, and stateless helpers of base/: json.h (typed
+ * reads with one bound on depth; SQLite's own JSON functions may be compiled out
+ * of hosts before 3.38), buf.h and mem.h; for the list of open models also plat.h
+ * and process.h. Nothing else.
  *
  * All functions are for the thread that SQLite called us on. */
 #ifndef EXT_ARGS_H
@@ -30,6 +31,7 @@ typedef enum waste_option_kind {
     WASTE_OPTION_INT,    /* int64_t in [lo, hi] */
     WASTE_OPTION_NUMBER, /* double in [lo, hi] */
     WASTE_OPTION_TEXT,   /* waste_str, borrowed from the document */
+    WASTE_OPTION_PATH,   /* the same, not empty and without NUL bytes */
     WASTE_OPTION_CUSTOM  /* whatever `read` makes of it */
 } waste_option_kind;
 
@@ -63,6 +65,14 @@ waste_status waste_args_read(const waste_option *table, size_t n, unsigned group
 /* An array of token ids, each at least 0; *out is NULL for an empty array. Free
  * with waste_mem_free. WASTE_ARG without a text when it is no such array. */
 waste_status waste_args_ids(const waste_json *array, int32_t **out, size_t *n, waste_error *err);
+
+/* Which of the words (NULL ends them) the value is; -1: none. */
+int waste_args_word(const waste_json *value, const char *const *words);
+
+/* A number as text for messages, in any locale of the host: whole numbers in all
+ * their digits. */
+#define WASTE_ARGS_DECIMAL 40
+void waste_args_decimal(char out[WASTE_ARGS_DECIMAL], double v);
 
 /* Edit distance of two names, where swapping neighbours counts as one; large
  * when either is longer than 63 bytes. */

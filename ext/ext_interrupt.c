@@ -20,16 +20,17 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Errors other than the one asked for say nothing about an interrupt: an
- * authorizer may refuse even this statement. */
+/* Preparing stops at the flag just as stepping does. Other errors say nothing
+ * about an interrupt: an authorizer may refuse even this statement. */
 static int probe_says_so(waste_interrupt *i)
 {
-    int rc;
+    int rc = SQLITE_OK;
 
-    if (!i->probe && sqlite3_prepare_v2(i->db, "SELECT 1", -1, &i->probe, NULL) != SQLITE_OK)
-        return 0;
-    rc = sqlite3_step(i->probe);
-    sqlite3_reset(i->probe);
+    if (!i->probe) rc = sqlite3_prepare_v2(i->db, "SELECT 1", -1, &i->probe, NULL);
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(i->probe);
+        sqlite3_reset(i->probe);
+    }
     return rc == SQLITE_INTERRUPT;
 }
 

@@ -13,22 +13,29 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "ext_args.h"
+#include "ext_direct.h"
+#include "ext_usage.h"
 
 SQLITE_EXTENSION_INIT3
 
 #define MAX_CONTAINERS 8   /* kept without their weights */
 #define MAX_NAMES      500 /* looked at for the nearest one */
 #define NAMES_LISTED   5
+#define NAME_HINT      240
+#define MAX_IO_THREADS 16
+#define MAX_LOOKAHEAD  64
 
 struct waste_held {
     waste_held *next;
     waste_place place;
     char *path;
-    char *row_options;       /* of waste_models, as they were when it was opened */
-    waste_shared *shared;    /* NULL: only the container */
+    char *row_options;    /* of waste_models, as they were when it was opened */
+    waste_shared *shared; /* NULL: only the container */
+    waste_usage_choice usage;
     waste_container *opened; /* NULL: the model's own is used */
     int leases;
     int listed; /* still in the connection's list */
@@ -37,6 +44,7 @@ struct waste_held {
 struct waste_conn {
     sqlite3 *db;
     int refs;
+    int depth;        /* of SQL of ours that runs SQL of others (ext_direct.h) */
     waste_held *held; /* latest first */
 };
 
@@ -164,6 +172,11 @@ sqlite3 *waste_models_db(const waste_conn *c)
     return c->db;
 }
 
+int *waste_models_depth(waste_conn *c)
+{
+    return &c->depth;
+}
+
 int waste_models_conns(void)
 {
     return atomic_load(&conns);
@@ -171,18 +184,30 @@ int waste_models_conns(void)
 
 /* ---- waste_models ---- */
 
+/* What "demo.waste" is most likely to mean: the directory of that name here. */
+static const char *path_hint(char out[NAME_HINT], const char *label)
+{
+    struct stat s;
+
+    out[0] = 0;
+    if (stat(label, &s) == 0 && S_ISDIR(s.st_mode))
+        snprintf(out, NAME_HINT, "; a path holds a '/': './%.200s'", label);
+    return out;
+}
+
 static waste_status sql_failed(waste_conn *c, const char *label, waste_error *err)
 {
     int rc = sqlite3_errcode(c->db) & 0xff;
     const char *text = sqlite3_errmsg(c->db);
+    char hint[NAME_HINT];
 
     if (rc == SQLITE_NOMEM) return waste_fail(err, WASTE_NOMEM, "out of memory");
     if (rc == SQLITE_INTERRUPT) return waste_fail(err, WASTE_CANCELLED, "interrupted");
     if (strstr(text, "no such table: waste_models"))
         return waste_fail(err, WASTE_ARG,
-                          "no model '%s': this database has no waste_models table; call "
-                          "waste_register('%s', path)",
-                          label, label);
+                          "no model '%.120s': this database has no waste_models table; call "
+                          "waste_register('%.120s', path)%s",
+                          label, label, path_hint(hint, label));
     return waste_fail(err, rc == SQLITE_BUSY || rc == SQLITE_LOCKED ? WASTE_BUSY : WASTE_ARG,
                       "looking for model '%s' in waste_models: %s", label, text);
 }
@@ -192,7 +217,7 @@ static waste_status no_such_model(waste_conn *c, const char *label, waste_error 
 {
     sqlite3_stmt *q = NULL;
     waste_buf known = {0};
-    char nearest[64] = "";
+    char nearest[64] = "", hint[NAME_HINT];
     unsigned far = waste_args_slack(label) + 1, d;
     int n = 0;
     waste_status st;
@@ -214,15 +239,16 @@ static waste_status no_such_model(waste_conn *c, const char *label, waste_error 
     if (n > NAMES_LISTED) waste_buf_text(&known, ", ...");
     if (!n)
         st = waste_fail(err, WASTE_ARG,
-                        "no model '%s': waste_models is empty; call waste_register('%s', path)",
-                        label, label);
+                        "no model '%.120s': waste_models is empty; call "
+                        "waste_register('%.120s', path)%s",
+                        label, label, path_hint(hint, label));
     else if (nearest[0])
         st = waste_fail(err, WASTE_ARG,
-                        "no model '%s' in waste_models (did you mean '%s'? known: %s)", label,
-                        nearest, known.failed ? "" : known.data);
+                        "no model '%.120s' in waste_models (did you mean '%s'? known: %s)%s", label,
+                        nearest, known.failed ? "" : known.data, path_hint(hint, label));
     else
-        st = waste_fail(err, WASTE_ARG, "no model '%s' in waste_models (known: %s)", label,
-                        known.failed ? "" : known.data);
+        st = waste_fail(err, WASTE_ARG, "no model '%.120s' in waste_models (known: %s)%s", label,
+                        known.failed ? "" : known.data, path_hint(hint, label));
     waste_buf_clear(&known);
     return st;
 }
@@ -246,9 +272,10 @@ static waste_status take_column(char **out, sqlite3_stmt *q, int i, const char *
 static waste_status read_row(waste_model_ref *out, waste_conn *c, waste_error *err)
 {
     sqlite3_stmt *q = NULL;
-    waste_status st = WASTE_OK;
+    waste_status st = waste_direct_enter(&c->depth, err);
     int rc;
 
+    if (st) return st;
     rc = sqlite3_prepare_v2(c->db, "SELECT path, options FROM waste_models WHERE name = ?1", -1, &q,
                             NULL);
     if (rc == SQLITE_OK) rc = sqlite3_bind_text(q, 1, out->label, -1, SQLITE_STATIC);
@@ -262,7 +289,9 @@ static waste_status read_row(waste_model_ref *out, waste_conn *c, waste_error *e
         st = sql_failed(c, out->label, err);
     }
     sqlite3_finalize(q);
-    return rc == SQLITE_DONE ? no_such_model(c, out->label, err) : st;
+    if (rc == SQLITE_DONE) st = no_such_model(c, out->label, err);
+    waste_direct_leave(&c->depth);
+    return st;
 }
 
 waste_status waste_models_find(waste_model_ref *out, waste_conn *c, sqlite3_value *model,
@@ -272,7 +301,8 @@ waste_status waste_models_find(waste_model_ref *out, waste_conn *c, sqlite3_valu
     waste_status st;
 
     memset(out, 0, sizeof *out);
-    st = waste_args_name(model, "the model argument", &text, err);
+    st = waste_direct_check(c->db, err);
+    if (!st) st = waste_args_name(model, "the model argument", &text, err);
     if (st) return st;
     out->label = waste_mem_text(text, strlen(text));
     if (!out->label) return waste_fail(err, WASTE_NOMEM, "out of memory");
@@ -341,38 +371,107 @@ static waste_status read_budget(const waste_json *j, void *into, waste_error *er
 
 static waste_status read_precision(const waste_json *j, void *into, waste_error *err)
 {
-    const char *text = waste_json_text(j, NULL);
+    static const char *const words[] = {"fast", "exact", NULL};
+    int i = waste_args_word(j, words);
 
     (void)err;
-    if (text && strcmp(text, "fast") == 0)
-        *(waste_precision *)into = WASTE_PRECISION_FAST;
-    else if (text && strcmp(text, "exact") == 0)
-        *(waste_precision *)into = WASTE_PRECISION_EXACT;
-    else
-        return WASTE_ARG;
+    if (i < 0) return WASTE_ARG;
+    *(waste_precision *)into = i ? WASTE_PRECISION_EXACT : WASTE_PRECISION_FAST;
     return WASTE_OK;
 }
 
+static waste_status read_direct_io(const waste_json *j, void *into, waste_error *err)
+{
+    int64_t n = -1;
+    int on;
+
+    (void)err;
+    if (waste_json_bool(j, &on)) {
+        if (waste_json_int(j, &n) || n < 0 || n > 1) return WASTE_ARG;
+        on = (int)n;
+    }
+    *(int *)into = !on;
+    return WASTE_OK;
+}
+
+/* 0 is none, for which the engine says -1: its 0 is the default. */
+static int read_count(const waste_json *j, int64_t most, int *into)
+{
+    int64_t n;
+
+    if (waste_json_int(j, &n) || n < 0 || n > most) return -1;
+    *into = n ? (int)n : -1;
+    return 0;
+}
+
+static waste_status read_io_threads(const waste_json *j, void *into, waste_error *err)
+{
+    (void)err;
+    return read_count(j, MAX_IO_THREADS, into) ? WASTE_ARG : WASTE_OK;
+}
+
+static waste_status read_lookahead(const waste_json *j, void *into, waste_error *err)
+{
+    (void)err;
+    return read_count(j, MAX_LOOKAHEAD, into) ? WASTE_ARG : WASTE_OK;
+}
+
+typedef struct fields {
+    waste_wish wish;
+    int probe; /* no option of a model, but told where all of them are */
+} fields;
+
+#define OF_MODEL 1
+#define OF_PLAN  2
+#define AT(f)    offsetof(fields, wish.f)
+
 /* Rows in the order of the WASTE_GIVEN bits. */
 static const waste_option model_options[] = {
-    {"budget", WASTE_OPTION_CUSTOM, 1, offsetof(waste_model_options, budget), 0, 0,
+    {"budget", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.budget), 0, 0,
      "bytes, or a size like \"46G\" or \"512MiB\"", read_budget},
-    {"context", WASTE_OPTION_INT, 1, offsetof(waste_model_options, context), 1, 1 << 30,
+    {"context", WASTE_OPTION_INT, OF_MODEL, AT(options.context), 1, 1 << 30,
      "an integer from 1 to 1073741824", NULL},
-    {"precision", WASTE_OPTION_CUSTOM, 1, offsetof(waste_model_options, precision), 0, 0,
+    {"precision", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.precision), 0, 0,
      "\"fast\" or \"exact\"", read_precision},
-    {"verify", WASTE_OPTION_BOOL, 1, offsetof(waste_model_options, verify), 0, 0, "true or false",
-     NULL}};
+    {"verify", WASTE_OPTION_BOOL, OF_MODEL, AT(options.verify), 0, 0, "true or false", NULL},
+    {"direct_io", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.buffered), 0, 0, "true or false",
+     read_direct_io},
+    {"io_threads", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.io_threads), 0, 0,
+     "an integer from 0 to 16", read_io_threads},
+    {"lookahead", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.lookahead), 0, 0,
+     "an integer from 0 to 64", read_lookahead},
+    {"exclusive", WASTE_OPTION_BOOL, OF_MODEL, AT(options.exclusive), 0, 0, "true or false", NULL},
+    {"usage", WASTE_OPTION_CUSTOM, OF_MODEL, AT(usage), 0, 0,
+     "false, true, \"table\", or a path (it contains a /)", waste_usage_option},
+    {"probe", WASTE_OPTION_BOOL, OF_PLAN, offsetof(fields, probe), 0, 0, "true or false", NULL}};
+
+static waste_status read_wish(waste_wish *wish, int *probe, unsigned groups,
+                              const waste_json *object, const char *who, waste_error *err)
+{
+    fields f;
+    unsigned given;
+    waste_status st;
+
+    f.wish = *wish;
+    f.probe = 0;
+    st = waste_args_read(model_options, sizeof model_options / sizeof *model_options, groups, &f,
+                         &given, object, who, err);
+    *wish = f.wish;
+    wish->given |= given & WASTE_GIVEN_ALL;
+    if (probe) *probe = f.probe;
+    return st;
+}
 
 waste_status waste_models_wish(waste_wish *wish, const waste_json *object, const char *who,
                                waste_error *err)
 {
-    unsigned given;
-    waste_status st = waste_args_read(model_options, sizeof model_options / sizeof *model_options,
-                                      1, &wish->options, &given, object, who, err);
+    return read_wish(wish, NULL, OF_MODEL, object, who, err);
+}
 
-    wish->given |= given;
-    return st;
+waste_status waste_models_wish_probe(waste_wish *wish, int *probe, const waste_json *object,
+                                     const char *who, waste_error *err)
+{
+    return read_wish(wish, probe, OF_MODEL | OF_PLAN, object, who, err);
 }
 
 /* The row's options, and `extra` over them. */
@@ -452,10 +551,11 @@ static waste_status use_open(waste_held *h, const waste_model_ref *ref, const wa
                              waste_error *err)
 {
     waste_wish wish;
-    waste_status st = WASTE_OK;
+    waste_status st;
     int changed = !same_text(h->row_options, ref->options);
 
-    if (!changed && !extra) return WASTE_OK;
+    st = waste_shared_here(h->shared, ref->path, err);
+    if (st || (!changed && !extra)) return st;
     memset(&wish, 0, sizeof wish);
     if (changed)
         st = wish_of(&wish, ref, extra, err);
@@ -463,6 +563,7 @@ static waste_status use_open(waste_held *h, const waste_model_ref *ref, const wa
         st = waste_models_wish(&wish, extra, "options", err);
     if (!st) st = waste_shared_agrees(h->shared, ref->path, &wish, err);
     if (!st && changed) st = set_row_options(h, ref->options, err);
+    if (!st && (wish.given & WASTE_GIVEN_USAGE)) h->usage = wish.usage;
     return st;
 }
 
@@ -479,12 +580,17 @@ static waste_status open_now(waste_held **out, waste_conn *c, const waste_model_
     h = held_new(c, ref->path, place);
     if (!h) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", ref->path);
     st = set_row_options(h, ref->options, err);
+    h->usage = wish.usage;
     if (!st) st = waste_shared_hold(&h->shared, ref->path, place, &wish, cancel, err);
-    if (st)
+    if (st) {
         held_drop(c, h);
-    else
-        *out = h;
-    return st;
+        return st;
+    }
+    /* who joins others finds the model warm from them */
+    if (h->usage.kind == WASTE_USAGE_TABLE && waste_shared_users(h->shared) == 1)
+        waste_usage_restore(c->db, ref->label, waste_shared_model(h->shared));
+    *out = h;
+    return WASTE_OK;
 }
 
 waste_status waste_models_open(waste_lease *out, waste_conn *c, const waste_model_ref *ref,
@@ -516,6 +622,28 @@ waste_status waste_models_weights(waste_lease *out, waste_conn *c, sqlite3_value
     return st;
 }
 
+waste_status waste_models_opened(waste_lease *out, waste_conn *c, const waste_model_ref *ref,
+                                 waste_error *err)
+{
+    waste_place place;
+    waste_wish wish;
+    waste_error ignored = {0};
+    waste_status st = WASTE_OK;
+    waste_held *h;
+
+    memset(out, 0, sizeof *out);
+    if (waste_shared_place(&place, ref->path, &ignored)) return WASTE_DONE;
+    h = held_find(c, ref->path, &place, 1);
+    if (!h || waste_shared_here(h->shared, ref->path, &ignored)) return WASTE_DONE;
+    /* the row may have got another place for the usage meanwhile */
+    if (!same_text(h->row_options, ref->options)) {
+        st = wish_of(&wish, ref, NULL, err);
+        if (!st && (wish.given & WASTE_GIVEN_USAGE)) h->usage = wish.usage;
+    }
+    if (!st) lease(out, h, 1);
+    return st;
+}
+
 int waste_models_close(waste_conn *c, const waste_model_ref *ref)
 {
     waste_place place;
@@ -532,6 +660,33 @@ int waste_models_close(waste_conn *c, const waste_model_ref *ref)
     return closed;
 }
 
+/* All but where the usage is kept: that can change while the model is open. */
+static int same_model(const waste_wish *a, const waste_wish *b)
+{
+    const waste_model_options *x = &a->options, *y = &b->options;
+
+    return ((a->given ^ b->given) & ~(unsigned)WASTE_GIVEN_USAGE) == 0 && x->budget == y->budget &&
+           x->context == y->context && x->precision == y->precision && !x->verify == !y->verify &&
+           !x->buffered == !y->buffered && x->io_threads == y->io_threads &&
+           x->lookahead == y->lookahead && !x->exclusive == !y->exclusive;
+}
+
+int waste_models_stale(waste_conn *c, const waste_model_ref *ref)
+{
+    waste_error ignored = {0};
+    waste_place place;
+    waste_wish was, is;
+    const waste_held *h;
+    waste_model_ref old = *ref;
+
+    if (waste_shared_place(&place, ref->path, &ignored)) return 0;
+    h = held_find(c, ref->path, &place, 1);
+    if (!h || waste_shared_here(h->shared, ref->path, &ignored)) return 0;
+    old.options = h->row_options;
+    return !wish_of(&was, &old, NULL, &ignored) && !wish_of(&is, ref, NULL, &ignored) &&
+           !same_model(&was, &is) && waste_shared_users(h->shared) == 1;
+}
+
 int waste_models_users(const waste_lease *l)
 {
     return l->held->shared ? waste_shared_users(l->held->shared) : 0;
@@ -540,4 +695,32 @@ int waste_models_users(const waste_lease *l)
 const waste_model_options *waste_models_options(const waste_lease *l)
 {
     return l->held->shared ? waste_shared_options(l->held->shared) : NULL;
+}
+
+const waste_usage_choice *waste_models_usage(const waste_lease *l)
+{
+    return &l->held->usage;
+}
+
+void waste_models_names(waste_buf *out, waste_conn *c, const uint64_t id[2])
+{
+    sqlite3_stmt *q = NULL;
+    uint64_t its[2];
+    int n = 0;
+
+    if (sqlite3_prepare_v2(c->db, "SELECT name, path FROM waste_models ORDER BY name", -1, &q,
+                           NULL) != SQLITE_OK)
+        return; /* no such table: no names */
+    while (n++ < MAX_NAMES && sqlite3_step(q) == SQLITE_ROW) {
+        const char *name = (const char *)sqlite3_column_text(q, 0);
+        const char *path = (const char *)sqlite3_column_text(q, 1);
+        waste_error ignored = {0};
+
+        if (!name || !path || waste_container_identity(path, its, &ignored) ||
+            memcmp(its, id, sizeof its) != 0)
+            continue;
+        if (out->len) waste_buf_text(out, ", ");
+        waste_buf_text(out, name);
+    }
+    sqlite3_finalize(q);
 }

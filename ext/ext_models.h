@@ -7,6 +7,7 @@
 #ifndef EXT_MODELS_H
 #define EXT_MODELS_H
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "ext_shared.h"
 #include "sqlite3ext.h"
@@ -19,7 +20,9 @@ waste_conn *waste_models_conn_new(sqlite3 *db); /* NULL: out of memory */
 void waste_models_conn_hold(waste_conn *c);
 void waste_models_conn_release(void *conn);    /* fits xDestroy */
 sqlite3 *waste_models_db(const waste_conn *c); /* borrowed */
-int waste_models_conns(void);                  /* alive in the process; any thread */
+/* For waste_direct_enter. */
+int *waste_models_depth(waste_conn *c);
+int waste_models_conns(void); /* alive in the process; any thread */
 
 /* A model argument, looked up. */
 typedef struct waste_model_ref {
@@ -58,15 +61,32 @@ waste_status waste_models_open(waste_lease *out, waste_conn *c, const waste_mode
                                waste_error *err);
 void waste_models_end(waste_lease *l); /* fine when zero */
 
+/* The model if this connection has it open; WASTE_DONE if not, or if it was the
+ * process this one was forked from that opened it. */
+waste_status waste_models_opened(waste_lease *out, waste_conn *c, const waste_model_ref *ref,
+                                 waste_error *err);
 /* Ends this connection's use of the model; 1 if it had it open, else 0. */
 int waste_models_close(waste_conn *c, const waste_model_ref *ref);
+
+/* Whether the model was opened for a row with other options, those of usage aside,
+ * and nobody but this connection has it: closing it is then all that the new ones
+ * need to apply. */
+int waste_models_stale(waste_conn *c, const waste_model_ref *ref);
 
 /* Of an open model: how many connections hold it, and what it was opened with. */
 int waste_models_users(const waste_lease *l);
 const waste_model_options *waste_models_options(const waste_lease *l); /* borrowed */
+/* Where this connection keeps what the model learned; borrowed. */
+const waste_usage_choice *waste_models_usage(const waste_lease *l);
+
+/* Appends the names in waste_models that lead to the container, ", " between. */
+void waste_models_names(waste_buf *out, waste_conn *c, const uint64_t id[2]);
 
 /* Adds the model options in `object` to the wish. `who` is for messages. */
 waste_status waste_models_wish(waste_wish *wish, const waste_json *object, const char *who,
                                waste_error *err);
+/* The same with waste_plan's own "probe" among them, which *probe gets. */
+waste_status waste_models_wish_probe(waste_wish *wish, int *probe, const waste_json *object,
+                                     const char *who, waste_error *err);
 
 #endif

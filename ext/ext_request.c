@@ -16,8 +16,8 @@ SQLITE_EXTENSION_INIT3
 /* Fields as the options give them; NULL pointers and defaults mean "not given". */
 typedef struct fields {
     waste_str system;
-    int raw, markup, thinking;
-    const waste_json *tokens, *bias, *stop;
+    int raw, markup, thinking, progress, stats;
+    const waste_json *tokens, *bias, *stop, *chat;
     int64_t max_tokens, top_k, seed, timeout_ms, logprobs;
     double temperature, top_p, min_p, repetition, presence, frequency;
 } fields;
@@ -50,20 +50,31 @@ static waste_status keep_stop(const waste_json *j, void *into, waste_error *err)
 #define AT(f)    offsetof(fields, f)
 #define PROMPT   WASTE_TAKES_PROMPT
 #define SAMPLING WASTE_TAKES_SAMPLING
+#define CHAT     WASTE_TAKES_CHAT
 #define ANY_INT  9007199254740992.0 /* what JSON numbers carry exactly everywhere */
+#define ANY_TEXT "9007199254740992"
 
 static const waste_option table[] = {
     {"system", WASTE_OPTION_TEXT, PROMPT, AT(system), 0, 0, "text", NULL},
     {"raw", WASTE_OPTION_BOOL, PROMPT, AT(raw), 0, 0, "true or false", NULL},
     {"markup", WASTE_OPTION_BOOL, PROMPT | WASTE_TAKES_MARKUP, AT(markup), 0, 0, "true or false",
      NULL},
-    {"thinking", WASTE_OPTION_BOOL, PROMPT, AT(thinking), 0, 0, "true or false", NULL},
+    {"thinking", WASTE_OPTION_BOOL, PROMPT | CHAT, AT(thinking), 0, 0, "true or false", NULL},
+    {"tools", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"tool_choice", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"response_format", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"reasoning_effort", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"thinking_effort", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"reasoning", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"add_generation_prompt", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
+    {"image_prompts", WASTE_OPTION_CUSTOM, CHAT, AT(chat), 0, 0, "", keep},
     {"tokens", WASTE_OPTION_CUSTOM, PROMPT, AT(tokens), 0, 0, "an array of token ids", keep_array},
     {"max_tokens", WASTE_OPTION_INT, SAMPLING, AT(max_tokens), 1, ANY_INT,
-     "an integer of at least 1", NULL},
+     "an integer from 1 to " ANY_TEXT, NULL},
     {"temperature", WASTE_OPTION_NUMBER, SAMPLING, AT(temperature), 0, 100,
      "a number from 0 to 100", NULL},
-    {"top_k", WASTE_OPTION_INT, SAMPLING, AT(top_k), 0, ANY_INT, "an integer of at least 0", NULL},
+    {"top_k", WASTE_OPTION_INT, SAMPLING, AT(top_k), 0, ANY_INT, "an integer from 0 to " ANY_TEXT,
+     NULL},
     {"top_p", WASTE_OPTION_NUMBER, SAMPLING, AT(top_p), 1e-9, 1, "a number above 0, at most 1",
      NULL},
     {"min_p", WASTE_OPTION_NUMBER, SAMPLING, AT(min_p), 0, 1, "a number from 0 to 1", NULL},
@@ -74,13 +85,35 @@ static const waste_option table[] = {
     {"frequency_penalty", WASTE_OPTION_NUMBER, SAMPLING, AT(frequency), -100, 100,
      "a number from -100 to 100", NULL},
     {"seed", WASTE_OPTION_INT, SAMPLING, AT(seed), 0, 9223372036854775807.0,
-     "an integer of at least 0", NULL},
+     "an integer from 0 to 9223372036854775807", NULL},
     {"logit_bias", WASTE_OPTION_CUSTOM, SAMPLING, AT(bias), 0, 0,
      "an object of token ids and numbers", keep_object},
     {"stop", WASTE_OPTION_CUSTOM, SAMPLING, AT(stop), 0, 0, "text or an array of texts", keep_stop},
     {"timeout_ms", WASTE_OPTION_INT, SAMPLING | WASTE_TAKES_TIMEOUT, AT(timeout_ms), 0, 1e12,
      "an integer from 0 to 1000000000000", NULL},
-    {"logprobs", WASTE_OPTION_INT, SAMPLING, AT(logprobs), 0, 20, "an integer from 0 to 20", NULL}};
+    {"logprobs", WASTE_OPTION_INT, WASTE_TAKES_LOGPROBS, AT(logprobs), 0, 20,
+     "an integer from 0 to 20", NULL},
+    {"progress", WASTE_OPTION_BOOL, SAMPLING, AT(progress), 0, 0, "true or false", NULL},
+    {"stats", WASTE_OPTION_BOOL, WASTE_TAKES_STATS, AT(stats), 0, 0, "true or false", NULL}};
+
+/* What a reply can report has to have a place in the answer. */
+static waste_status check_place(const waste_json *options, unsigned takes, const char *who,
+                                waste_error *err)
+{
+    static const struct {
+        const char *key;
+        unsigned group;
+        const char *place;
+    } reports[] = {{"stats", WASTE_TAKES_STATS, "waste_generate_json does"},
+                   {"logprobs", WASTE_TAKES_LOGPROBS, "waste_generate_json and waste_tokens do"}};
+    size_t i;
+
+    for (i = 0; i < sizeof reports / sizeof *reports; i++)
+        if (!(takes & reports[i].group) && waste_json_get(options, reports[i].key))
+            return waste_fail(err, WASTE_ARG, "%s takes no option '%s': %s", who, reports[i].key,
+                              reports[i].place);
+    return WASTE_OK;
+}
 
 /* ---- lists ---- */
 
@@ -134,10 +167,10 @@ static waste_status read_stop(waste_request *r, const waste_json *j, const char 
         const waste_json *e = alone ? j : waste_json_at(j, i);
         r->stop[i].text = waste_json_text(e, &r->stop[i].bytes);
         if (!r->stop[i].text)
-            return waste_fail(err, WASTE_ARG, "%s: option 'stop': text %zu is %s, wanted text", who,
-                              i + 1, waste_json_kind_name(waste_json_kind_of(e)));
+            return waste_fail(err, WASTE_ARG, "%s: option 'stop': stop[%zu] is %s, wanted text",
+                              who, i, waste_json_kind_name(waste_json_kind_of(e)));
         if (!r->stop[i].bytes)
-            return waste_fail(err, WASTE_ARG, "%s: option 'stop': text %zu is empty", who, i + 1);
+            return waste_fail(err, WASTE_ARG, "%s: option 'stop': stop[%zu] is empty", who, i);
     }
     r->params.stop = r->stop;
     r->params.n_stop = n;
@@ -145,6 +178,42 @@ static waste_status read_stop(waste_request *r, const waste_json *j, const char 
 }
 
 /* ---- the request ---- */
+
+/* Options that may hold a JSON schema, and so integers of any size: one beyond 64
+ * bits is shown to the reader here as a real. What it stands in, the engine reads
+ * from the text itself. */
+static waste_status read_schema_object(waste_json **out, sqlite3_value *v, const char *what,
+                                       waste_error *err)
+{
+    waste_buf b = {0};
+    waste_str s;
+    waste_status st;
+    size_t i, k;
+    int in_string = 0;
+
+    if (sqlite3_value_type(v) != SQLITE_TEXT) return waste_args_object(out, v, what, err);
+    st = waste_args_text(v, what, &s, err);
+    if (st) return st;
+    for (i = 0; i < s.bytes; i += k) {
+        k = 1;
+        if (in_string && s.text[i] == '\\' && i + 1 < s.bytes) {
+            k = 2;
+        } else if (s.text[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && s.text[i] >= '0' && s.text[i] <= '9') {
+            while (i + k < s.bytes && strchr("0123456789.eE+-", s.text[i + k]) && s.text[i + k])
+                k++;
+        }
+        waste_buf_add(&b, s.text + i, k);
+        if (k > 18 && strspn(s.text + i, "0123456789") >= k) waste_buf_text(&b, "e0");
+    }
+    if (b.failed)
+        st = waste_fail(err, WASTE_NOMEM, "%s: out of memory", what);
+    else
+        st = waste_args_object_text(out, b.data, b.len, what, err);
+    waste_buf_clear(&b);
+    return st;
+}
 
 static waste_status read_options(waste_request *r, const waste_json **tokens, const char *who,
                                  unsigned takes, sqlite3_value *options, waste_error *err)
@@ -165,7 +234,11 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
     waste_status st = WASTE_OK;
 
     snprintf(what, sizeof what, "%s: options", who);
-    if (options) st = waste_args_object(&r->doc, options, what, err);
+    if (options && takes & WASTE_TAKES_CHAT)
+        st = read_schema_object(&r->doc, options, what, err);
+    else if (options)
+        st = waste_args_object(&r->doc, options, what, err);
+    if (!st) st = check_place(r->doc, takes, who, err);
     if (!st)
         st =
             waste_args_read(table, sizeof table / sizeof *table, takes, &f, NULL, r->doc, who, err);
@@ -188,6 +261,8 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
     p->seed = (uint64_t)f.seed;
     p->timeout_ms = f.timeout_ms;
     r->logprobs = f.logprobs >= 0;
+    r->progress = f.progress;
+    r->stats = f.stats;
     p->top_logprobs = f.logprobs > 0 ? (int)f.logprobs : 0;
     *tokens = f.tokens;
     return WASTE_OK;

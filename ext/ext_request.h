@@ -7,10 +7,13 @@
 
 /* Which options a caller takes. */
 enum {
-    WASTE_TAKES_PROMPT = 1,   /* system, raw, markup, thinking, tokens */
-    WASTE_TAKES_SAMPLING = 2, /* everything about the reply */
-    WASTE_TAKES_TIMEOUT = 4,  /* timeout_ms */
-    WASTE_TAKES_MARKUP = 8    /* markup alone: tokenizing */
+    WASTE_TAKES_PROMPT = 1,    /* system, raw, markup, thinking, tokens */
+    WASTE_TAKES_SAMPLING = 2,  /* everything about the reply */
+    WASTE_TAKES_TIMEOUT = 4,   /* timeout_ms */
+    WASTE_TAKES_MARKUP = 8,    /* markup alone: tokenizing */
+    WASTE_TAKES_STATS = 16,    /* stats: where the answer has a place for them */
+    WASTE_TAKES_LOGPROBS = 32, /* logprobs, likewise */
+    WASTE_TAKES_CHAT = 64      /* what shapes a conversation's prompt; the engine reads it */
 };
 
 /* Text in `prompt` and `params` is borrowed from the SQL values and from `doc`,
@@ -20,6 +23,7 @@ typedef struct waste_request {
     waste_prompt prompt;
     waste_gen_params params;
     int logprobs; /* the option was given, if only as 0 */
+    int progress, stats;
 
     waste_json *doc;
     int32_t *tokens;

@@ -6,10 +6,14 @@
  * for as well, since two copies of one model may not fit in memory together.
  *
  * What always holds: an entry in state OPEN has users > 0; only the thread that
- * marked an entry OPENING or CLOSING removes it or changes its state. */
+ * marked an entry OPENING or CLOSING removes it or changes its state.
+ *
+ * A forked child starts with an empty list. What its connections held belongs to
+ * the parent: they are told so, and releasing it does nothing. */
 #include "ext_shared.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -17,21 +21,37 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/process.h"
 
 typedef enum state { OPENING, OPEN, CLOSING } state;
 
 struct waste_shared {
     waste_shared *next;
     waste_place place;
+    int64_t process; /* that opened it */
     state state;
     int users;
     waste_wish wish; /* as opened; constant from OPEN on, like model */
     waste_model *model;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static waste_process_gate gate = WASTE_PROCESS_GATE;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static waste_shared *entries;
+
+static void enter(void)
+{
+    const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
+
+    if (!waste_process_enter(&gate)) return;
+    memcpy(&changed, &fresh, sizeof fresh);
+    entries = NULL;
+}
+
+static void leave(void)
+{
+    pthread_mutex_unlock(&gate.mutex);
+}
 
 waste_status waste_shared_place(waste_place *out, const char *path, waste_error *err)
 {
@@ -80,11 +100,11 @@ static waste_status wait_for_change(const waste_cancel *cancel, const char *path
         until.tv_nsec -= 1000000000;
         until.tv_sec++;
     }
-    pthread_cond_timedwait(&changed, &lock, &until);
+    pthread_cond_timedwait(&changed, &gate.mutex, &until);
     if (!cancel || !cancel->asked) return WASTE_OK;
-    pthread_mutex_unlock(&lock);
+    leave();
     stop = cancel->asked(cancel->ctx);
-    pthread_mutex_lock(&lock);
+    enter();
     return stop ? waste_fail(err, WASTE_CANCELLED, "%s: stopped waiting for it to open", path)
                 : WASTE_OK;
 }
@@ -96,31 +116,85 @@ static const char *precision_name(waste_precision p)
     return p == WASTE_PRECISION_EXACT ? "exact" : "fast";
 }
 
+/* What the engine made of a default, for those who name a number: -1 is none. */
+static int in_force(int asked, int now)
+{
+    return asked ? asked : now > 0 ? now : -1;
+}
+
+static int shown(int v)
+{
+    return v > 0 ? v : 0;
+}
+
+/* Both sides of the first difference, for people; 0 when there is none. */
+static int differ(const waste_shared *s, const waste_wish *wish, char is[64], char want[64])
+{
+    const waste_model_options *a = &s->wish.options, *b = &wish->options;
+    const unsigned given = wish->given;
+    const int64_t context = waste_model_context(s->model);
+    waste_model_stats now;
+    int guesses, threads;
+
+    waste_model_stats_get(s->model, &now);
+    guesses = in_force(a->lookahead, now.lookahead);
+    threads = in_force(a->io_threads, now.io_threads);
+    if ((given & WASTE_GIVEN_BUDGET) && a->budget != b->budget) {
+        snprintf(is, 64, "budget %llu", (unsigned long long)a->budget);
+        if (!a->budget) snprintf(is, 64, "a budget of the engine's choice");
+        snprintf(want, 64, "%llu", (unsigned long long)b->budget);
+    } else if ((given & WASTE_GIVEN_CONTEXT) && context != b->context) {
+        snprintf(is, 64, "context %lld", (long long)context);
+        snprintf(want, 64, "%lld", (long long)b->context);
+    } else if ((given & WASTE_GIVEN_PRECISION) && a->precision != b->precision) {
+        snprintf(is, 64, "precision '%s'", precision_name(a->precision));
+        snprintf(want, 64, "'%s'", precision_name(b->precision));
+    } else if ((given & WASTE_GIVEN_VERIFY) && !a->verify != !b->verify) {
+        snprintf(is, 64, "verify %s", a->verify ? "on" : "off");
+        snprintf(want, 64, "%s", b->verify ? "on" : "off");
+    } else if ((given & WASTE_GIVEN_DIRECT_IO) && !a->buffered != !b->buffered) {
+        snprintf(is, 64, "direct_io %s", a->buffered ? "off" : "on");
+        snprintf(want, 64, "%s", b->buffered ? "off" : "on");
+    } else if ((given & WASTE_GIVEN_IO_THREADS) && threads != b->io_threads) {
+        snprintf(is, 64, "io_threads %d", shown(threads));
+        snprintf(want, 64, "%d", shown(b->io_threads));
+    } else if ((given & WASTE_GIVEN_LOOKAHEAD) && guesses != b->lookahead) {
+        snprintf(is, 64, "lookahead %d", shown(guesses));
+        snprintf(want, 64, "%d", shown(b->lookahead));
+    } else if ((given & WASTE_GIVEN_EXCLUSIVE) && !a->exclusive != !b->exclusive) {
+        snprintf(is, 64, "exclusive %s", a->exclusive ? "on" : "off");
+        snprintf(want, 64, "%s", b->exclusive ? "on" : "off");
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static waste_status agrees(const waste_shared *s, int users, const char *path,
+                           const waste_wish *wish, waste_error *err)
+{
+    char is[64], want[64];
+
+    if (!differ(s, wish, is, want)) return WASTE_OK;
+    return waste_fail(err, WASTE_ARG,
+                      "%s is open here by %d connection%s with %s, not %s; close it everywhere "
+                      "first (waste_close)",
+                      path, users, users == 1 ? "" : "s", is, want);
+}
+
 waste_status waste_shared_agrees(const waste_shared *s, const char *path, const waste_wish *wish,
                                  waste_error *err)
 {
-    static const char tail[] = "close it everywhere first (waste_close)";
-    const waste_model_options *is = &s->wish.options, *want = &wish->options;
-    int64_t context = waste_model_context(s->model);
+    return agrees(s, waste_shared_users(s), path, wish, err);
+}
 
-    if ((wish->given & WASTE_GIVEN_BUDGET) && want->budget != is->budget) {
-        if (!is->budget)
-            return waste_fail(err, WASTE_ARG,
-                              "%s is open with a budget of the engine's choice, not %llu; %s", path,
-                              (unsigned long long)want->budget, tail);
-        return waste_fail(err, WASTE_ARG, "%s is open with budget %llu, not %llu; %s", path,
-                          (unsigned long long)is->budget, (unsigned long long)want->budget, tail);
-    }
-    if ((wish->given & WASTE_GIVEN_CONTEXT) && want->context != context)
-        return waste_fail(err, WASTE_ARG, "%s is open with context %lld, not %lld; %s", path,
-                          (long long)context, (long long)want->context, tail);
-    if ((wish->given & WASTE_GIVEN_PRECISION) && want->precision != is->precision)
-        return waste_fail(err, WASTE_ARG, "%s is open with precision '%s', not '%s'; %s", path,
-                          precision_name(is->precision), precision_name(want->precision), tail);
-    if ((wish->given & WASTE_GIVEN_VERIFY) && !want->verify != !is->verify)
-        return waste_fail(err, WASTE_ARG, "%s is open with verify %s, not %s; %s", path,
-                          is->verify ? "on" : "off", want->verify ? "on" : "off", tail);
-    return WASTE_OK;
+waste_status waste_shared_here(const waste_shared *s, const char *path, waste_error *err)
+{
+    if (s->process == waste_process_id()) return WASTE_OK;
+    return waste_fail(err, WASTE_BUSY,
+                      "%s: this process was forked after the model was opened; open a new "
+                      "connection",
+                      path);
 }
 
 /* ---- hold and release ---- */
@@ -136,7 +210,7 @@ static waste_status join(waste_shared *s, const char *path, const waste_place *p
                           "%s has been replaced while another connection had it open; close it "
                           "there first (waste_close)",
                           path);
-    st = waste_shared_agrees(s, path, wish, err);
+    st = agrees(s, s->users, path, wish, err);
     if (!st) s->users++;
     return st;
 }
@@ -144,15 +218,21 @@ static waste_status join(waste_shared *s, const char *path, const waste_place *p
 /* s is OPENING, by us; the lock is not held. */
 static waste_status open_entry(waste_shared *s, const char *path, waste_error *err)
 {
-    waste_status st = waste_model_open(&s->model, path, &s->wish.options, err);
+    waste_usage_choice *u = &s->wish.usage;
+    waste_status st = WASTE_OK;
 
-    pthread_mutex_lock(&lock);
+    if (u->kind == WASTE_USAGE_INSIDE)
+        st = waste_path_join(u->path, sizeof u->path, path, "usage.waste", err);
+    if (u->kind == WASTE_USAGE_INSIDE || u->kind == WASTE_USAGE_FILE)
+        s->wish.options.usage = u->path;
+    if (!st) st = waste_model_open(&s->model, path, &s->wish.options, err);
+    enter();
     if (st)
         unlink_entry(s);
     else
         s->state = OPEN;
     pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    leave();
     if (st) waste_mem_free(s);
     return st;
 }
@@ -166,16 +246,17 @@ waste_status waste_shared_hold(waste_shared **out, const char *path, const waste
     *out = NULL;
     if (!fresh) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
     fresh->place = *place;
+    fresh->process = waste_process_id();
     fresh->wish = *wish;
     fresh->users = 1;
-    pthread_mutex_lock(&lock);
+    enter();
     while ((s = find(place)) && s->state != OPEN && !st) st = wait_for_change(cancel, path, err);
     if (!st && s) st = join(s, path, place, wish, err);
     if (!st && !s) {
         fresh->next = entries;
         entries = fresh;
     }
-    pthread_mutex_unlock(&lock);
+    leave();
     if (st || s) {
         waste_mem_free(fresh);
     } else {
@@ -190,17 +271,17 @@ void waste_shared_release(waste_shared *s)
 {
     int last;
 
-    if (!s) return;
-    pthread_mutex_lock(&lock);
+    if (!s || s->process != waste_process_id()) return;
+    enter();
     last = --s->users == 0;
     if (last) s->state = CLOSING;
-    pthread_mutex_unlock(&lock);
+    leave();
     if (!last) return;
 
     waste_model_close(s->model);
-    pthread_mutex_lock(&lock);
+    enter();
     unlink_entry(s);
-    pthread_mutex_unlock(&lock);
+    leave();
     waste_mem_free(s);
 }
 
@@ -218,8 +299,36 @@ int waste_shared_users(const waste_shared *s)
 {
     int users;
 
-    pthread_mutex_lock(&lock);
+    enter();
     users = s->users;
-    pthread_mutex_unlock(&lock);
+    leave();
     return users;
+}
+
+/* The stats of each are taken with the list's lock, so that none closes
+ * meanwhile; they need other locks for moments only. */
+waste_status waste_shared_views(waste_shared_view **out, size_t *n, waste_error *err)
+{
+    const waste_shared *s;
+    waste_shared_view *v;
+    size_t count = 0;
+
+    *out = NULL;
+    *n = 0;
+    enter();
+    for (s = entries; s; s = s->next) count += s->state == OPEN;
+    v = count ? waste_mem_array(count, sizeof *v) : NULL;
+    for (s = v ? entries : NULL; s; s = s->next) {
+        if (s->state != OPEN) continue;
+        snprintf(v[*n].path, sizeof v->path, "%s",
+                 waste_container_info(waste_model_container(s->model))->path);
+        memcpy(v[*n].id, s->place.id, sizeof v->id);
+        v[*n].users = s->users;
+        v[*n].precision = s->wish.options.precision;
+        waste_model_stats_get(s->model, &v[(*n)++].stats);
+    }
+    leave();
+    *out = v;
+    return count && !v ? waste_fail(err, WASTE_NOMEM, "out of memory for %zu models", count)
+                       : WASTE_OK;
 }

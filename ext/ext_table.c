@@ -41,14 +41,17 @@ static void set_message(sqlite3_vtab *t, const char *text)
     t->zErrMsg = sqlite3_mprintf("%s", text);
 }
 
+#define COST      1e6  /* a model runs: better once than often */
+#define COST_LACK 1e60 /* never, if there is another way */
+
 /* An argument may be constrained twice, as in t(x) WHERE arg = y: one serves as
  * the argument, SQLite checks the other against the hidden column. One that
  * depends on a table not read yet makes the whole plan impossible. */
-int waste_table_plan(sqlite3_vtab *t, sqlite3_index_info *info, int first, int n, int required,
-                     int sequence, const char *needs)
+int waste_table_plan(sqlite3_index_info *info, int first, int n, int required, int sequence,
+                     const char *needs)
 {
     int at[WASTE_TABLE_ARGS], later[WASTE_TABLE_ARGS] = {0};
-    int i, k, given = 0;
+    int i, k, given = 0, lacks = 0;
 
     for (k = 0; k < n; k++) at[k] = -1;
     for (i = 0; i < info->nConstraint; i++) {
@@ -69,25 +72,31 @@ int waste_table_plan(sqlite3_vtab *t, sqlite3_index_info *info, int first, int n
             info->aConstraintUsage[at[k]].omit = 1;
             info->idxNum |= 1 << k;
         } else if (k < required) {
-            set_message(t, needs);
-            return SQLITE_ERROR;
+            lacks = 1;
         }
     }
+    info->idxStr = lacks ? (char *)needs : NULL; /* static: SQLite does not free it */
+    info->needToFreeIdxStr = 0;
     if (sequence >= 0 && info->nOrderBy == 1 && info->aOrderBy[0].iColumn == sequence &&
         !info->aOrderBy[0].desc)
         info->orderByConsumed = 1;
-    info->estimatedCost = 1e6; /* a model runs: better once than often */
+    info->estimatedCost = lacks ? COST_LACK : COST;
     info->estimatedRows = 100;
     return SQLITE_OK;
 }
 
 /* ---- arguments ---- */
 
-int waste_table_args_set(waste_table_args *a, int idx_num, int argc, sqlite3_value **argv)
+int waste_table_args_set(waste_table_args *a, sqlite3_vtab *t, int idx_num, const char *idx_str,
+                         int argc, sqlite3_value **argv)
 {
     int k, i = 0;
 
     waste_table_args_clear(a);
+    if (idx_str) {
+        set_message(t, idx_str);
+        return SQLITE_ERROR;
+    }
     for (k = 0; k < WASTE_TABLE_ARGS && i < argc; k++) {
         if (!(idx_num & (1 << k))) continue;
         a->v[k] = sqlite3_value_dup(argv[i++]);

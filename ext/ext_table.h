@@ -23,10 +23,14 @@ int waste_table_disconnect(sqlite3_vtab *t);
 
 /* Plans a call whose arguments are the hidden columns first .. first + n - 1, of
  * which the first `required` must be given; `needs` is the error if they are
- * not ("waste_info needs a model"). `sequence` is a column that ascends by
- * nature, or -1: ORDER BY it costs nothing. idxNum gets a bit per argument. */
-int waste_table_plan(sqlite3_vtab *t, sqlite3_index_info *info, int first, int n, int required,
-                     int sequence, const char *needs);
+ * not ("waste_info needs a model"; static). `sequence` is a column that ascends by
+ * nature, or -1: ORDER BY it costs nothing. idxNum gets a bit per argument.
+ *
+ * SQLite also asks for plans it will not run: for the terms of an OR it leaves the
+ * arguments out. So a plan without them is a very dear one, and only running it is
+ * an error: `needs` travels in idxStr. */
+int waste_table_plan(sqlite3_index_info *info, int first, int n, int required, int sequence,
+                     const char *needs);
 
 /* Arguments of a cursor, kept for its life: text borrowed from them and the
  * hidden columns need them. Those not given are NULL values. */
@@ -34,7 +38,9 @@ typedef struct waste_table_args {
     sqlite3_value *v[WASTE_TABLE_ARGS];
 } waste_table_args;
 
-int waste_table_args_set(waste_table_args *a, int idx_num, int argc, sqlite3_value **argv);
+/* From what xFilter gets; the error of a plan without its arguments is t's. */
+int waste_table_args_set(waste_table_args *a, sqlite3_vtab *t, int idx_num, const char *idx_str,
+                         int argc, sqlite3_value **argv);
 void waste_table_args_clear(waste_table_args *a);
 int waste_table_args_null(const waste_table_args *a, int i); /* not given, or NULL */
 /* The hidden column of argument i. */

@@ -9,16 +9,22 @@
  * the container's manifest and tokenizer, never its weights. waste_open loads
  * the weights now instead of at the first use, and its options go over those of
  * the row. waste_close ends this connection's use: the memory is free when no
- * other connection uses the model. Unlike the functions that answer something,
+ * other connection uses the model. Before that it saves what the model has
+ * learned, if its option "usage" says so; should that fail, the model is closed
+ * all the same and the error says why. Unlike the functions that answer something,
  * register takes no NULL for an answer: a registration that did not happen must
  * not look like one that did. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
+#include "base/plat.h"
 #include "ext_args.h"
+#include "ext_direct.h"
 #include "ext_interrupt.h"
 #include "ext_models.h"
+#include "ext_usage.h"
 #include "fn.h"
 #include "schema.h"
 
@@ -52,11 +58,12 @@ static waste_status make_tables(sqlite3 *db, waste_error *err)
 
 void waste_fn_setup(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
+    sqlite3 *db = waste_models_db(sqlite3_user_data(ctx));
     waste_error err = {0};
 
     (void)argc;
     (void)argv;
-    if (make_tables(waste_models_db(sqlite3_user_data(ctx)), &err))
+    if (waste_direct_check(db, &err) || make_tables(db, &err))
         waste_args_fail(ctx, &err);
     else
         sqlite3_result_text(ctx, "ok", 2, SQLITE_STATIC);
@@ -113,30 +120,87 @@ static waste_status check_name(const char *name, waste_error *err)
     return WASTE_OK;
 }
 
-/* The options as they will be stored, or an error. */
-static waste_status check_options(waste_str *out, sqlite3_value *v, waste_error *err)
+/* A relative path in "usage", as the absolute one; empty when there is nothing to
+ * change. As for the container: the next process has another current directory. */
+static waste_status absolute_usage(char out[WASTE_PATH_MAX], const waste_usage_choice *u,
+                                   waste_error *err)
 {
+    const char *path = u->path;
+    char here[WASTE_PATH_MAX];
+
+    out[0] = 0;
+    if (u->kind != WASTE_USAGE_FILE || path[0] == '/') return WASTE_OK;
+    if (!getcwd(here, sizeof here))
+        return waste_fail(err, WASTE_IO, "%s: cannot make the path absolute", path);
+    while (path[0] == '.' && path[1] == '/')
+        for (path++; *path == '/';) path++;
+    return waste_path_join(out, WASTE_PATH_MAX, here, path, err);
+}
+
+/* The object with another "usage". */
+static waste_status replace_usage(waste_buf *out, const waste_json *options, const char *usage,
+                                  waste_error *err)
+{
+    waste_json_iter it = {0};
+
+    waste_buf_byte(out, '{');
+    while (waste_json_each(&it, options)) {
+        size_t n = 0;
+        char *value;
+
+        if (out->len > 1) waste_buf_byte(out, ',');
+        waste_json_quote(out, it.key, strlen(it.key));
+        waste_buf_byte(out, ':');
+        if (strcmp(it.key, "usage") == 0) {
+            waste_json_quote(out, usage, strlen(usage));
+            continue;
+        }
+        value = waste_json_dump(it.value, &n);
+        if (!value) out->failed = 1;
+        if (value) waste_buf_add(out, value, n);
+        waste_mem_free(value);
+    }
+    waste_buf_byte(out, '}');
+    return out->failed ? waste_fail(err, WASTE_NOMEM, "out of memory for options") : WASTE_OK;
+}
+
+/* The options as they will be stored, or an error; *out is NULL for none. Free it
+ * with waste_mem_free. */
+static waste_status check_options(char **out, sqlite3_value *v, waste_error *err)
+{
+    char usage[WASTE_PATH_MAX] = "";
     waste_json *doc = NULL;
+    waste_buf changed = {0};
+    waste_str given = {0};
     waste_wish wish;
     waste_status st;
 
-    memset(out, 0, sizeof *out);
+    *out = NULL;
     memset(&wish, 0, sizeof wish);
     if (!v) return WASTE_OK;
     st = waste_args_object(&doc, v, "waste_register: options", err);
     if (!st) st = waste_models_wish(&wish, doc, "waste_register", err);
-    if (!st && doc) st = waste_args_text(v, "options", out, err);
+    if (!st) st = absolute_usage(usage, &wish.usage, err);
+    if (!st && usage[0]) st = replace_usage(&changed, doc, usage, err);
+    if (!st && doc && !usage[0]) st = waste_args_text(v, "options", &given, err);
+    if (!st && usage[0]) given = (waste_str){changed.data, changed.len};
+    if (!st && given.text) {
+        *out = waste_mem_text(given.text, given.bytes);
+        if (!*out) st = waste_fail(err, WASTE_NOMEM, "out of memory for options");
+    }
+    waste_buf_clear(&changed);
     waste_json_free(doc);
     return st;
 }
 
-static waste_status store_row(sqlite3 *db, const char *name, const char *path,
-                              const waste_str *options, waste_error *err)
+static waste_status store_row(waste_conn *conn, const waste_model_ref *row, waste_error *err)
 {
+    sqlite3 *db = waste_models_db(conn);
     sqlite3_stmt *q = NULL;
     waste_status st = make_tables(db, err);
     int rc;
 
+    if (!st) st = waste_direct_enter(waste_models_depth(conn), err);
     if (st) return st;
     rc = sqlite3_prepare_v2(db,
                             "INSERT INTO waste_models(name, path, options) VALUES(?1, ?2, ?3) "
@@ -144,41 +208,70 @@ static waste_status store_row(sqlite3 *db, const char *name, const char *path,
                             "options = excluded.options",
                             -1, &q, NULL);
     if (rc == SQLITE_OK) {
-        sqlite3_bind_text(q, 1, name, -1, SQLITE_STATIC);
-        sqlite3_bind_text(q, 2, path, -1, SQLITE_STATIC);
-        if (options->text)
-            sqlite3_bind_text64(q, 3, options->text, options->bytes, SQLITE_STATIC, SQLITE_UTF8);
+        sqlite3_bind_text(q, 1, row->label, -1, SQLITE_STATIC);
+        sqlite3_bind_text(q, 2, row->path, -1, SQLITE_STATIC);
+        if (row->options) sqlite3_bind_text(q, 3, row->options, -1, SQLITE_STATIC);
         rc = sqlite3_step(q);
     }
     if (rc != SQLITE_DONE) st = db_failed(db, "writing waste_models", err);
     sqlite3_finalize(q);
+    waste_direct_leave(waste_models_depth(conn));
     return st;
 }
 
-static waste_status register_model(waste_buf *out, sqlite3 *db, int argc, sqlite3_value **argv,
+/* A model that only this connection uses would go on with its old options until
+ * it is closed, so it is closed now; with others it stays as it is, and using it
+ * says who has it. Should what it learned not be kept, it stays open, too. */
+static void let_go(waste_conn *conn, const waste_model_ref *row)
+{
+    waste_error ignored = {0};
+    waste_usage_kept what;
+    int64_t rows;
+
+    if (!waste_models_stale(conn, row)) return;
+    if (waste_usage_keep(&what, &rows, conn, row, &ignored) == WASTE_OK)
+        waste_models_close(conn, row);
+}
+
+static waste_status check_container(waste_container **out, const char *path, waste_error *err)
+{
+    waste_status st = waste_container_open(out, path, err);
+
+    if (!st) st = waste_container_check_arch(*out, err);
+    if (!st) st = waste_container_check_chat(*out, err);
+    return st;
+}
+
+static waste_status register_model(waste_buf *out, waste_conn *conn, int argc, sqlite3_value **argv,
                                    waste_error *err)
 {
     const char *name, *path;
+    waste_model_ref row = {0}; /* as it will be: label and path are borrowed */
     char *full = NULL;
-    waste_str options;
     waste_container *c = NULL;
-    waste_status st = waste_args_name(argv[0], "waste_register: the name", &name, err);
+    waste_status st = waste_direct_check(waste_models_db(conn), err);
 
+    if (!st) st = waste_args_name(argv[0], "waste_register: the name", &name, err);
     if (!st) st = waste_args_name(argv[1], "waste_register: the path", &path, err);
     if (!st) st = check_name(name, err);
-    if (!st) st = check_options(&options, argc > 2 ? argv[2] : NULL, err);
-    if (!st) st = waste_container_open(&c, path, err);
-    if (!st) st = waste_container_check_chat(c, err);
+    if (!st) st = check_options(&row.options, argc > 2 ? argv[2] : NULL, err);
+    if (!st) st = check_container(&c, path, err);
     if (!st) {
         /* whoever opens the database later has another current directory */
         full = realpath(path, NULL);
         if (!full) st = waste_fail(err, WASTE_IO, "%s: cannot make the path absolute", path);
     }
-    if (!st) st = store_row(db, name, full, &options, err);
     if (!st) {
+        row.label = (char *)name;
+        row.path = full;
+        st = store_row(conn, &row, err);
+    }
+    if (!st) {
+        let_go(conn, &row);
         summary(out, name, full, c);
         waste_buf_byte(out, '}');
     }
+    waste_mem_free(row.options);
     free(full);
     waste_container_close(c);
     return st;
@@ -188,9 +281,8 @@ void waste_fn_register(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     waste_buf out = {0};
     waste_error err = {0};
-    sqlite3 *db = waste_models_db(sqlite3_user_data(ctx));
 
-    if (register_model(&out, db, argc, argv, &err))
+    if (register_model(&out, sqlite3_user_data(ctx), argc, argv, &err))
         waste_args_fail(ctx, &err);
     else
         waste_args_result_json(ctx, &out);
@@ -226,7 +318,7 @@ void waste_fn_open(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     waste_model_ref ref = {0};
     waste_json *options = NULL;
     waste_lease l = {0};
-    waste_interrupt stop;
+    waste_interrupt stop = {0};
     waste_cancel cancel = waste_interrupt_cancel(&stop);
     waste_buf out = {0};
     waste_error err = {0};
@@ -254,7 +346,10 @@ void waste_fn_close(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     waste_conn *conn = sqlite3_user_data(ctx);
     waste_model_ref ref;
-    waste_error err = {0};
+    waste_error err = {0}, unsaved = {0};
+    waste_usage_kept what;
+    int64_t rows;
+    int closed;
 
     (void)argc;
     if (sqlite3_value_type(argv[0]) == SQLITE_NULL) return;
@@ -262,6 +357,13 @@ void waste_fn_close(sqlite3_context *ctx, int argc, sqlite3_value **argv)
         waste_args_fail(ctx, &err);
         return;
     }
-    sqlite3_result_int(ctx, waste_models_close(conn, &ref));
+    waste_usage_keep(&what, &rows, conn, &ref, &unsaved);
+    closed = waste_models_close(conn, &ref);
+    if (unsaved.status) {
+        waste_fail(&err, unsaved.status, "waste_close: %s (the model is closed)", unsaved.text);
+        waste_args_fail(ctx, &err);
+    } else {
+        sqlite3_result_int(ctx, closed);
+    }
     waste_models_ref_clear(&ref);
 }

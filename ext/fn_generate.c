@@ -8,6 +8,9 @@
  *     -- {"text":"The capital","reasoning":null,"finish_reason":"length","usage":{
  *     -- "prompt_tokens":30,"completion_tokens":2,"total_tokens":32},"timings":{...}}
  *     SELECT waste_generate('demo', 'Classify the sentiment:', NULL, body) FROM reviews;
+ *     SELECT waste_generate_json('demo', 'Hi', '{"stats":true}') -> 'stats';
+ *     -- {"hits":293,"misses":191,"hit_rate":0.605371900826,"bytes_read":8253440,
+ *     -- "io_ms":1.280385,"total_ms":204.250897}
  *
  * Parts are further text of the user's turn: data, which no control token can
  * hide in. A NULL model gives NULL; so does a NULL prompt, unless the options
@@ -16,11 +19,14 @@
  * Reads the container; writes nothing. When timeout_ms passes, waste_generate is
  * an error and waste_generate_json has finish_reason "timeout" and what was made
  * by then. An interrupt ends both with SQLITE_INTERRUPT. */
+#include <math.h>
 #include <string.h>
 
 #include "ext_args.h"
 #include "ext_interrupt.h"
+#include "ext_logprobs.h"
 #include "ext_models.h"
+#include "ext_progress.h"
 #include "ext_request.h"
 #include "fn.h"
 
@@ -30,6 +36,7 @@ typedef struct reply {
     waste_buf text, reasoning, logprobs; /* logprobs: members of a JSON array */
     waste_finish finish;
     waste_usage usage;
+    waste_step_stats sum; /* of all steps, the prompt's too */
 } reply;
 
 static void reply_clear(reply *r)
@@ -39,38 +46,6 @@ static void reply_clear(reply *r)
     waste_buf_clear(&r->logprobs);
 }
 
-/* ---- log-probabilities ---- */
-
-/* {"token":5,"piece":" Rome","logprob":-0.1 without the closing brace. */
-static void open_logprob(waste_buf *b, const waste_container *c, int32_t token, double logprob)
-{
-    size_t bytes = 0;
-    const char *piece = waste_token_bytes(c, token, &bytes);
-
-    waste_buf_printf(b, "{\"token\":%d,\"piece\":", (int)token);
-    if (piece)
-        waste_json_quote(b, piece, bytes);
-    else
-        waste_buf_text(b, "null");
-    waste_buf_text(b, ",\"logprob\":");
-    waste_args_number(b, logprob);
-}
-
-static void add_logprobs(waste_buf *b, const waste_container *c, const waste_gen_token *t)
-{
-    int i;
-
-    if (b->len) waste_buf_byte(b, ',');
-    open_logprob(b, c, t->token, t->logprob);
-    waste_buf_text(b, ",\"top\":[");
-    for (i = 0; i < t->n_top; i++) {
-        if (i) waste_buf_byte(b, ',');
-        open_logprob(b, c, t->top[i].token, t->top[i].logprob);
-        waste_buf_byte(b, '}');
-    }
-    waste_buf_text(b, "]}");
-}
-
 /* ---- generation ---- */
 
 static waste_status generate(reply *out, const waste_lease *l, const waste_request *r,
@@ -78,24 +53,39 @@ static waste_status generate(reply *out, const waste_lease *l, const waste_reque
 {
     waste_gen *g = NULL;
     waste_gen_token t;
-    waste_status st = waste_gen_open(&g, l->model, &r->prompt, &r->params, err);
+    waste_gen_params params = r->params;
+    waste_progress progress;
+    waste_status st;
 
+    waste_progress_begin(&progress, r->progress, l->model);
+    params.cancel = waste_progress_cancel(&progress, &r->params.cancel);
+    st = waste_gen_open(&g, l->model, &r->prompt, &params, err);
+    waste_progress_of(&progress, g);
     while (!st && !(st = waste_gen_next(g, &t, err))) {
+        waste_progress_token(&progress, &t);
+        out->sum.hits += t.stats.hits;
+        out->sum.misses += t.stats.misses;
+        out->sum.bytes_read += t.stats.bytes_read;
+        out->sum.io_ns += t.stats.io_ns;
         waste_buf_add(&out->text, t.piece.text, t.piece.bytes);
         waste_buf_add(&out->reasoning, t.reasoning.text, t.reasoning.bytes);
-        if (r->logprobs && t.token >= 0) add_logprobs(&out->logprobs, l->container, &t);
+        if (r->logprobs && t.token >= 0) {
+            if (out->logprobs.len) waste_buf_byte(&out->logprobs, ',');
+            waste_logprobs_token(&out->logprobs, l->container, &t);
+        }
         if (t.finish != WASTE_FINISH_NONE) out->finish = t.finish;
         if (out->text.failed || out->reasoning.failed || out->logprobs.failed)
             st = waste_fail(err, WASTE_NOMEM, "out of memory for the reply");
     }
     if (g) waste_gen_usage(g, &out->usage);
+    waste_progress_end(&progress);
     waste_gen_close(g);
     return st == WASTE_DONE ? WASTE_OK : st;
 }
 
 /* WASTE_DONE: the answer is NULL. */
 static waste_status answer(reply *out, waste_request *r, const char *who, waste_conn *conn,
-                           int argc, sqlite3_value **argv, waste_error *err)
+                           unsigned takes, int argc, sqlite3_value **argv, waste_error *err)
 {
     waste_lease l = {0};
     waste_interrupt stop;
@@ -104,7 +94,7 @@ static waste_status answer(reply *out, waste_request *r, const char *who, waste_
     memset(r, 0, sizeof *r);
     if (argc < 2) return waste_fail(err, WASTE_ARG, "%s needs a model and a prompt", who);
     if (sqlite3_value_type(argv[0]) == SQLITE_NULL) return WASTE_DONE;
-    st = waste_request_read(r, who, WASTE_TAKES_PROMPT | WASTE_TAKES_SAMPLING, argv[1],
+    st = waste_request_read(r, who, takes | WASTE_TAKES_PROMPT | WASTE_TAKES_SAMPLING, argv[1],
                             argc > 2 ? argv[2] : NULL, err);
     if (!st) st = waste_request_parts(r, who, 4, argc - 3, argv + 3, err);
     if (st) return st;
@@ -123,7 +113,8 @@ void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     reply out = {0};
     waste_request r;
     waste_error err = {0};
-    waste_status st = answer(&out, &r, "waste_generate", sqlite3_user_data(ctx), argc, argv, &err);
+    waste_status st =
+        answer(&out, &r, "waste_generate", sqlite3_user_data(ctx), 0, argc, argv, &err);
 
     if (!st && out.finish == WASTE_FINISH_TIMEOUT)
         st = waste_fail(&err, WASTE_TIMEOUT, "waste_generate: timeout_ms %lld passed after %lld %s",
@@ -147,7 +138,22 @@ static const char *finish_name(waste_finish f)
     return f == WASTE_FINISH_STOP ? "stop" : f == WASTE_FINISH_LENGTH ? "length" : "timeout";
 }
 
-static void as_json(waste_buf *b, const reply *r, int logprobs)
+static void add_stats(waste_buf *b, const reply *r)
+{
+    const waste_step_stats *s = &r->sum;
+    const double wanted = (double)s->hits + (double)s->misses;
+
+    waste_buf_printf(b, ",\"stats\":{\"hits\":%llu,\"misses\":%llu,\"hit_rate\":",
+                     (unsigned long long)s->hits, (unsigned long long)s->misses);
+    waste_args_number(b, wanted > 0 ? (double)s->hits / wanted : NAN);
+    waste_buf_printf(b, ",\"bytes_read\":%llu,\"io_ms\":", (unsigned long long)s->bytes_read);
+    waste_args_number(b, (double)s->io_ns / 1e6);
+    waste_buf_text(b, ",\"total_ms\":");
+    waste_args_number(b, r->usage.total_ms);
+    waste_buf_byte(b, '}');
+}
+
+static void as_json(waste_buf *b, const reply *r, int logprobs, int stats)
 {
     const waste_usage *u = &r->usage;
 
@@ -174,6 +180,7 @@ static void as_json(waste_buf *b, const reply *r, int logprobs)
         waste_buf_add(b, r->logprobs.data, r->logprobs.len);
         waste_buf_byte(b, ']');
     }
+    if (stats) add_stats(b, r);
     waste_buf_byte(b, '}');
 }
 
@@ -183,13 +190,13 @@ void waste_fn_generate_json(sqlite3_context *ctx, int argc, sqlite3_value **argv
     waste_request r;
     waste_buf json = {0};
     waste_error err = {0};
-    waste_status st =
-        answer(&out, &r, "waste_generate_json", sqlite3_user_data(ctx), argc, argv, &err);
+    waste_status st = answer(&out, &r, "waste_generate_json", sqlite3_user_data(ctx),
+                             WASTE_TAKES_STATS | WASTE_TAKES_LOGPROBS, argc, argv, &err);
 
     if (st < 0) {
         waste_args_fail(ctx, &err);
     } else if (!st) {
-        as_json(&json, &out, r.logprobs);
+        as_json(&json, &out, r.logprobs, r.stats);
         waste_args_result_json(ctx, &json);
     }
     waste_buf_clear(&json);

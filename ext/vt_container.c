@@ -68,13 +68,13 @@ static int container_close(sqlite3_vtab_cursor *base)
 }
 
 /* The container of the argument; none (SQLITE_OK) when it is NULL. */
-static int start(cursor *c, int idx_num, int argc, sqlite3_value **argv)
+static int start(cursor *c, int idx_num, const char *idx_str, int argc, sqlite3_value **argv)
 {
     waste_error err = {0};
     int rc;
 
     end(c);
-    rc = waste_table_args_set(&c->args, idx_num, argc, argv);
+    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
     if (rc != SQLITE_OK || waste_table_args_null(&c->args, 0)) return rc;
     if (waste_models_container(&c->lease, ((waste_table *)c->base.pVtab)->conn, c->args.v[0], &err))
         return waste_table_fail(c->base.pVtab, &err);
@@ -158,16 +158,16 @@ static int info_connect(sqlite3 *db, void *aux, int argc, const char *const *arg
 
 static int info_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
-    return waste_table_plan(t, info, INFO_MODEL, 1, 1, -1, "waste_info needs a model");
+    (void)t;
+    return waste_table_plan(info, INFO_MODEL, 1, 1, -1, "waste_info needs a model");
 }
 
 static int info_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
                        sqlite3_value **argv)
 {
     cursor *c = (cursor *)base;
-    int rc = start(c, idx_num, argc, argv);
+    int rc = start(c, idx_num, idx_str, argc, argv);
 
-    (void)idx_str;
     if (c->lease.container) c->n = sizeof info_keys / sizeof *info_keys;
     return rc;
 }
@@ -228,16 +228,16 @@ static int tensors_connect(sqlite3 *db, void *aux, int argc, const char *const *
 
 static int tensors_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
-    return waste_table_plan(t, info, TENSOR_MODEL, 1, 1, -1, "waste_tensors needs a model");
+    (void)t;
+    return waste_table_plan(info, TENSOR_MODEL, 1, 1, -1, "waste_tensors needs a model");
 }
 
 static int tensors_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
                           sqlite3_value **argv)
 {
     cursor *c = (cursor *)base;
-    int rc = start(c, idx_num, argc, argv);
+    int rc = start(c, idx_num, idx_str, argc, argv);
 
-    (void)idx_str;
     if (c->lease.container) c->n = waste_container_tensors(c->lease.container);
     return rc;
 }
@@ -316,7 +316,8 @@ static int experts_connect(sqlite3 *db, void *aux, int argc, const char *const *
 
 static int experts_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
-    return waste_table_plan(t, info, EXPERT_MODEL, 1, 1, -1, "waste_experts needs a model");
+    (void)t;
+    return waste_table_plan(info, EXPERT_MODEL, 1, 1, -1, "waste_experts needs a model");
 }
 
 /* Moves to the first layer from c->layer on that has a bank, if there is one. */
@@ -335,9 +336,8 @@ static int experts_filter(sqlite3_vtab_cursor *base, int idx_num, const char *id
 {
     cursor *c = (cursor *)base;
     const waste_info *info;
-    int rc = start(c, idx_num, argc, argv);
+    int rc = start(c, idx_num, idx_str, argc, argv);
 
-    (void)idx_str;
     if (!c->lease.container) return rc;
     info = waste_container_info(c->lease.container);
     c->n = (size_t)info->moe_layers * (size_t)info->experts;

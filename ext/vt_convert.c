@@ -16,7 +16,8 @@
  *     error      ||W - W'|| / ||W|| of what the row finished, NULL if nothing
  *     source, target, options (hidden)   the arguments
  *
- * Options: trunk_bits (4, 8 or 3), experts ("vq3r", "vq2r", "vq4p"), overwrite.
+ * Options: trunk_bits (4, 8 or 3), experts ("vq3r", "vq2r", "vq4p"), overwrite, effort
+ * ("fast", "default", "best"), importance (path of a file), threads.
  * The work is done row by row; the container is there when the last row has been
  * read. Stopping earlier (LIMIT, an interrupt, closing the statement) removes
  * what was written. A NULL source or target gives no rows and converts nothing.
@@ -91,7 +92,8 @@ static int convert_close(sqlite3_vtab_cursor *base)
 
 static int convert_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
-    return waste_table_plan(t, info, COL_SOURCE, 3, 2, COL_DONE,
+    (void)t;
+    return waste_table_plan(info, COL_SOURCE, 3, 2, COL_DONE,
                             "waste_convert needs a source and a target");
 }
 
@@ -99,7 +101,9 @@ static int convert_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 
 typedef struct fields {
     int trunk_bits, overwrite;
-    const char *experts;
+    const char *experts, *effort;
+    waste_str importance;
+    int64_t threads;
 } fields;
 
 static waste_status read_bits(const waste_json *j, void *into, waste_error *err)
@@ -112,19 +116,29 @@ static waste_status read_bits(const waste_json *j, void *into, waste_error *err)
     return WASTE_OK;
 }
 
+static waste_status read_name(const waste_json *j, const char *const *names, void *into)
+{
+    int i = waste_args_word(j, names);
+
+    if (i < 0) return WASTE_ARG;
+    *(const char **)into = names[i];
+    return WASTE_OK;
+}
+
 static waste_status read_experts(const waste_json *j, void *into, waste_error *err)
 {
-    static const char *const names[] = {"vq3r", "vq2r", "vq4p"};
-    const char *text = waste_json_text(j, NULL);
-    size_t i;
+    static const char *const names[] = {"vq3r", "vq2r", "vq4p", NULL};
 
     (void)err;
-    for (i = 0; text && i < sizeof names / sizeof *names; i++) {
-        if (strcmp(text, names[i]) != 0) continue;
-        *(const char **)into = names[i];
-        return WASTE_OK;
-    }
-    return WASTE_ARG;
+    return read_name(j, names, into);
+}
+
+static waste_status read_effort(const waste_json *j, void *into, waste_error *err)
+{
+    static const char *const names[] = {"fast", "default", "best", NULL};
+
+    (void)err;
+    return read_name(j, names, into);
 }
 
 static const waste_option table[] = {
@@ -132,7 +146,13 @@ static const waste_option table[] = {
      read_bits},
     {"experts", WASTE_OPTION_CUSTOM, 1, offsetof(fields, experts), 0, 0,
      "\"vq3r\", \"vq2r\" or \"vq4p\"", read_experts},
-    {"overwrite", WASTE_OPTION_BOOL, 1, offsetof(fields, overwrite), 0, 0, "true or false", NULL}};
+    {"overwrite", WASTE_OPTION_BOOL, 1, offsetof(fields, overwrite), 0, 0, "true or false", NULL},
+    {"effort", WASTE_OPTION_CUSTOM, 1, offsetof(fields, effort), 0, 0,
+     "\"fast\", \"default\" or \"best\"", read_effort},
+    {"importance", WASTE_OPTION_PATH, 1, offsetof(fields, importance), 0, 0, "the path of a file",
+     NULL},
+    {"threads", WASTE_OPTION_INT, 1, offsetof(fields, threads), 0, 256, "an integer from 0 to 256",
+     NULL}};
 
 static waste_status start(cursor *c, waste_error *err)
 {
@@ -153,6 +173,9 @@ static waste_status start(cursor *c, waste_error *err)
     o.trunk_bits = f.trunk_bits;
     o.experts = f.experts;
     o.overwrite = f.overwrite;
+    o.effort = f.effort;
+    o.importance = f.importance.text;
+    o.threads = (int)f.threads;
     o.cancel = waste_interrupt_cancel(&c->stop);
     return waste_convert_open(&c->work, source, target, &o, err);
 }
@@ -179,9 +202,8 @@ static int convert_filter(sqlite3_vtab_cursor *base, int idx_num, const char *id
     waste_error err = {0};
     int rc;
 
-    (void)idx_str;
     end(c);
-    rc = waste_table_args_set(&c->args, idx_num, argc, argv);
+    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
     if (rc != SQLITE_OK || waste_table_args_null(&c->args, ARG_SOURCE) ||
         waste_table_args_null(&c->args, ARG_TARGET))
         return rc;

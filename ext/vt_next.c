@@ -86,8 +86,34 @@ static int next_close(sqlite3_vtab_cursor *base)
 
 static int next_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
-    return waste_table_plan(t, info, COL_MODEL, 4, 2, COL_N,
-                            "waste_next needs a model and a prompt");
+    (void)t;
+    return waste_table_plan(info, COL_MODEL, 4, 2, COL_N, "waste_next needs a model and a prompt");
+}
+
+/* The options in the place of k are a likely slip: NULL stands for k then. */
+static waste_status wrong_k(sqlite3_value *v, waste_error *err)
+{
+    char number[WASTE_ARGS_DECIMAL];
+    const char *text;
+
+    switch (sqlite3_value_numeric_type(v)) {
+    case SQLITE_INTEGER:
+        return waste_fail(err, WASTE_ARG, "waste_next: k is %lld, wanted an integer of at least 1",
+                          (long long)sqlite3_value_int64(v));
+    case SQLITE_FLOAT:
+        waste_args_decimal(number, sqlite3_value_double(v));
+        return waste_fail(err, WASTE_ARG, "waste_next: k is %s, wanted an integer of at least 1",
+                          number);
+    case SQLITE_BLOB:
+        return waste_fail(err, WASTE_ARG,
+                          "waste_next: k is a BLOB, wanted an integer of at least 1");
+    default: break;
+    }
+    text = (const char *)sqlite3_value_text(v);
+    return waste_fail(err, WASTE_ARG,
+                      "waste_next: k is '%.40s', wanted an integer of at least 1; options are the "
+                      "fourth argument",
+                      text ? text : "");
 }
 
 static waste_status read_k(const cursor *c, int64_t *k, waste_error *err)
@@ -101,13 +127,11 @@ static waste_status read_k(const cursor *c, int64_t *k, waste_error *err)
     case SQLITE_INTEGER: *k = sqlite3_value_int64(v); break;
     case SQLITE_FLOAT: /* 1e6 is a natural way to ask for everything */
         d = sqlite3_value_double(v);
-        if (d != floor(d)) return waste_fail(err, WASTE_ARG, "waste_next: k is not an integer");
-        *k = d > 1e9 ? 1000000000 : d < 0 ? -1 : (int64_t)d;
+        *k = d != floor(d) || d < 1 ? 0 : d > 1e9 ? 1000000000 : (int64_t)d;
         break;
-    default: return waste_fail(err, WASTE_ARG, "waste_next: k is not an integer");
+    default: *k = 0;
     }
-    if (*k < 1) return waste_fail(err, WASTE_ARG, "waste_next: k is below 1");
-    return WASTE_OK;
+    return *k < 1 ? wrong_k(v, err) : WASTE_OK;
 }
 
 /* ---- the pass ---- */
@@ -168,16 +192,15 @@ static int next_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_s
     cursor *c = (cursor *)base;
     waste_conn *conn = ((waste_table *)base->pVtab)->conn;
     waste_request r;
-    waste_interrupt stop;
+    waste_interrupt stop = {0};
     waste_cancel cancel = waste_interrupt_cancel(&stop);
     waste_error err = {0};
     waste_status st;
     int64_t k = 0;
     int rc;
 
-    (void)idx_str;
     end(c);
-    rc = waste_table_args_set(&c->args, idx_num, argc, argv);
+    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
     if (rc != SQLITE_OK || waste_table_args_null(&c->args, ARG_MODEL)) return rc;
     waste_interrupt_begin(&stop, waste_models_db(conn));
     st = waste_request_read(&r, "waste_next", WASTE_TAKES_PROMPT | WASTE_TAKES_TIMEOUT,

@@ -16,6 +16,7 @@
  *     piece      answer text this token completed; may be empty
  *     reasoning  likewise of the reasoning channel
  *     logprob    natural, of the distribution before any option changed it
+ *     top        with the option logprobs: a JSON array of the likeliest tokens
  *     region     answer, reasoning, tools or markup
  *     finish     in the last row: stop, length or timeout
  *     hits, misses, bytes_read   expert reads of the step that made the token
@@ -32,6 +33,8 @@
 #include "base/mem.h"
 #include "ext_args.h"
 #include "ext_interrupt.h"
+#include "ext_logprobs.h"
+#include "ext_progress.h"
 #include "ext_request.h"
 #include "ext_table.h"
 #include "vt.h"
@@ -44,6 +47,7 @@ enum {
     COL_PIECE,
     COL_REASONING,
     COL_LOGPROB,
+    COL_TOP,
     COL_REGION,
     COL_FINISH,
     COL_HITS,
@@ -62,6 +66,7 @@ typedef struct cursor {
     waste_request request;
     waste_lease lease;
     waste_interrupt stop; /* set up anew for each row */
+    waste_progress progress;
     waste_gen *gen;
     waste_gen_token token; /* the row; borrows from gen */
     int eof;
@@ -76,8 +81,8 @@ static int tokens_connect(sqlite3 *db, void *aux, int argc, const char *const *a
     return waste_table_connect(
         db, aux,
         "CREATE TABLE x(n INTEGER, token INTEGER, piece TEXT, reasoning TEXT, logprob REAL,"
-        " region TEXT, finish TEXT, hits INTEGER, misses INTEGER, bytes_read INTEGER, ms REAL,"
-        " io_ms REAL, model HIDDEN, prompt HIDDEN, options HIDDEN)",
+        " top TEXT, region TEXT, finish TEXT, hits INTEGER, misses INTEGER, bytes_read INTEGER,"
+        " ms REAL, io_ms REAL, model HIDDEN, prompt HIDDEN, options HIDDEN)",
         out);
 }
 
@@ -94,6 +99,7 @@ static int tokens_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
 
 static void end(cursor *c)
 {
+    waste_progress_end(&c->progress);
     waste_gen_close(c->gen);
     c->gen = NULL;
     waste_models_end(&c->lease);
@@ -114,7 +120,8 @@ static int tokens_close(sqlite3_vtab_cursor *base)
 
 static int tokens_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
-    return waste_table_plan(t, info, COL_MODEL, 3, 2, COL_N,
+    (void)t;
+    return waste_table_plan(info, COL_MODEL, 3, 2, COL_N,
                             "waste_tokens needs a model and a prompt");
 }
 
@@ -123,6 +130,10 @@ static int advance(cursor *c, waste_status st, waste_error *err)
 {
     if (!st) st = waste_gen_next(c->gen, &c->token, err);
     c->eof = st != WASTE_OK;
+    if (c->eof)
+        waste_progress_end(&c->progress);
+    else
+        waste_progress_token(&c->progress, &c->token);
     return st < 0 ? waste_table_fail(c->base.pVtab, err) : SQLITE_OK;
 }
 
@@ -136,18 +147,23 @@ static int tokens_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx
     waste_status st;
     int rc;
 
-    (void)idx_str;
     end(c);
-    rc = waste_table_args_set(&c->args, idx_num, argc, argv);
+    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
     if (rc != SQLITE_OK || waste_table_args_null(&c->args, 0)) return rc;
-    st = waste_request_read(r, "waste_tokens", WASTE_TAKES_PROMPT | WASTE_TAKES_SAMPLING,
+    st = waste_request_read(r, "waste_tokens",
+                            WASTE_TAKES_PROMPT | WASTE_TAKES_SAMPLING | WASTE_TAKES_LOGPROBS,
                             c->args.v[1], c->args.v[2], &err);
     if (st == WASTE_DONE) return SQLITE_OK;
 
     waste_interrupt_begin(&c->stop, waste_models_db(conn));
     r->params.cancel = waste_interrupt_cancel(&c->stop);
     if (!st) st = waste_models_weights(&c->lease, conn, c->args.v[0], &r->params.cancel, &err);
-    if (!st) st = waste_gen_open(&c->gen, c->lease.model, &r->prompt, &r->params, &err);
+    if (!st) {
+        waste_progress_begin(&c->progress, r->progress, c->lease.model);
+        r->params.cancel = waste_progress_cancel(&c->progress, &r->params.cancel);
+        st = waste_gen_open(&c->gen, c->lease.model, &r->prompt, &r->params, &err);
+        waste_progress_of(&c->progress, c->gen);
+    }
     rc = advance(c, st, &err);
     waste_interrupt_end(&c->stop);
     return rc;
@@ -182,6 +198,14 @@ static const char *finish_name(waste_finish f)
     return names[f];
 }
 
+static void column_top(const cursor *c, sqlite3_context *ctx)
+{
+    waste_buf top = {0};
+
+    waste_logprobs_top(&top, c->lease.container, &c->token);
+    waste_args_result_json(ctx, &top);
+}
+
 static int tokens_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
 {
     const cursor *c = (const cursor *)base;
@@ -197,6 +221,9 @@ static int tokens_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int co
     case COL_REASONING: waste_table_text(ctx, t->reasoning.text, t->reasoning.bytes); break;
     case COL_LOGPROB:
         if (t->token >= 0) sqlite3_result_double(ctx, t->logprob);
+        break;
+    case COL_TOP:
+        if (c->request.logprobs && t->token >= 0) column_top(c, ctx);
         break;
     case COL_REGION: sqlite3_result_text(ctx, region_name(t->region), -1, SQLITE_STATIC); break;
     case COL_FINISH:

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,20 +19,82 @@
  * the archive can be linked into a shared object (docs/decisions.md). */
 __attribute__((visibility("hidden"))) FILE *waste_json_unused_stdin;
 
-/* jansson calls most failed allocations a syntax error; this tells them apart. */
-static _Thread_local int out_of_memory;
+/* jansson does not survive every failed allocation: it goes on with half-made
+ * state. So a failure leaves the parse by longjmp, and what the parse had
+ * allocated by then is freed here; each block is on a list until its parse is
+ * over. */
+typedef struct block {
+    struct block *prev, *next; /* next points to itself: on no list */
+    size_t pad[2];             /* keeps what follows aligned as malloc does */
+} block;
 
-static void *counted_alloc(size_t size)
+typedef struct parse {
+    jmp_buf failed;
+    block head;
+} parse;
+
+static _Thread_local parse *current;
+
+static void *block_alloc(size_t size)
 {
-    void *p = waste_mem_alloc(size ? size : 1);
+    block *b = size < SIZE_MAX / 2 ? waste_mem_alloc(sizeof *b + size) : NULL;
 
-    if (!p) out_of_memory = 1;
-    return p;
+    if (!b) {
+        if (current) longjmp(current->failed, 1);
+        return NULL;
+    }
+    b->next = b->prev = b;
+    if (current) {
+        b->next = current->head.next;
+        b->prev = &current->head;
+        b->next->prev = b;
+        current->head.next = b;
+    }
+    return b + 1;
 }
 
-static void use_counted_heap(void)
+static void unlink_block(block *b)
 {
-    json_set_alloc_funcs(counted_alloc, waste_mem_free);
+    b->prev->next = b->next;
+    b->next->prev = b->prev;
+    b->next = b->prev = b;
+}
+
+static void block_free(void *p)
+{
+    block *b = p;
+
+    if (!p) return;
+    unlink_block(--b);
+    waste_mem_free(b);
+}
+
+static void set_up(void)
+{
+    json_set_alloc_funcs(block_alloc, block_free);
+    json_object_seed(0); /* once, not in the middle of a parse */
+}
+
+/* Parses with every way out accounted for. NULL with *e filled, or with
+ * *out_of_memory set. */
+static json_t *load(const char *text, size_t bytes, size_t flags, json_error_t *e,
+                    int *out_of_memory)
+{
+    parse here;
+    json_t *volatile j = NULL;
+
+    here.head.next = here.head.prev = &here.head;
+    current = &here;
+    *out_of_memory = setjmp(here.failed) != 0;
+    if (!*out_of_memory) j = json_loadb(text, bytes, flags, e);
+    current = NULL;
+    while (here.head.next != &here.head) {
+        block *b = here.head.next;
+
+        unlink_block(b);
+        if (*out_of_memory) waste_mem_free(b);
+    }
+    return j;
 }
 
 /* jansson recurses; depth is bounded before it sees the text. */
@@ -62,18 +125,18 @@ waste_status waste_json_parse(waste_json **out, const char *text, size_t bytes, 
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t e;
+    int out_of_memory;
 
     *out = NULL;
-    pthread_once(&once, use_counted_heap);
+    pthread_once(&once, set_up);
     if (too_deep(text, bytes))
         return waste_fail(err, st, "%s: JSON nested deeper than %d levels", what, WASTE_JSON_DEPTH);
-    out_of_memory = 0;
     /* a zero-length buffer must still be a valid pointer for jansson */
-    *out = json_loadb(bytes ? text : "", bytes,
-                      JSON_DECODE_ANY | JSON_ALLOW_NUL | (unique ? JSON_REJECT_DUPLICATES : 0), &e);
+    *out = load(bytes ? text : "", bytes,
+                JSON_DECODE_ANY | JSON_ALLOW_NUL | (unique ? JSON_REJECT_DUPLICATES : 0), &e,
+                &out_of_memory);
     if (*out) return WASTE_OK;
-    if (out_of_memory)
-        return waste_fail(err, WASTE_NOMEM, "out of memory parsing %s", what);
+    if (out_of_memory) return waste_fail(err, WASTE_NOMEM, "out of memory parsing %s", what);
     return waste_fail(err, st, "%s: not valid JSON: %s (line %d, column %d)", what, e.text, e.line,
                       e.column);
 }
@@ -220,10 +283,13 @@ waste_status waste_json_number_in(const waste_json *object, const char *key, dou
 
 char *waste_json_dump(const waste_json *j, size_t *bytes)
 {
-    char *s = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    char *s = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)), *copy;
 
-    if (s && bytes) *bytes = strlen(s);
-    return s;
+    if (!s) return NULL;
+    copy = waste_mem_text(s, strlen(s));
+    if (copy && bytes) *bytes = strlen(s);
+    block_free(s);
+    return copy;
 }
 
 void waste_json_quote(waste_buf *b, const char *s, size_t n)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plat.h"
+
 /* Sits right before the caller's bytes; 32 keeps SIMD alignment of malloc's 16. */
 typedef struct header {
     void *base;  /* what malloc gave */
@@ -102,6 +104,43 @@ void waste_mem_free(void *p)
     if (!p) return;
     atomic_fetch_sub(&used, head_of(p)->size);
     free(head_of(p)->base);
+}
+
+/* Under AddressSanitizer a region has red zones like everything else. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define RED_ZONES 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(RED_ZONES)
+#define RED_ZONES 1
+#endif
+#ifndef RED_ZONES
+#define RED_ZONES 0
+#endif
+
+void *waste_mem_region(size_t size)
+{
+    void *p;
+
+    if (RED_ZONES) {
+        p = waste_mem_aligned(4096, size);
+        if (p) memset(p, 0, size);
+        return p;
+    }
+    p = size == 0 || size > SIZE_MAX / 2 || must_fail() ? NULL : waste_pages_map(size);
+    if (p) atomic_fetch_add(&used, size);
+    return p;
+}
+
+void waste_mem_region_free(void *p, size_t size)
+{
+    if (RED_ZONES) {
+        waste_mem_free(p);
+    } else if (p) {
+        waste_pages_unmap(p, size);
+        atomic_fetch_sub(&used, size);
+    }
 }
 
 uint64_t waste_mem_used(void)

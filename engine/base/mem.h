@@ -18,6 +18,12 @@ void *waste_mem_aligned(size_t align, size_t size);
 char *waste_mem_text(const char *s, size_t bytes); /* copy with a NUL after it */
 void waste_mem_free(void *p);                      /* NULL is fine */
 
+/* A large block in pages of its own (plat.h), zeroed, aligned to 4096, counted as
+ * a whole although the system gives pages as they are touched. Released with the
+ * same size; NULL is fine. */
+void *waste_mem_region(size_t size);
+void waste_mem_region_free(void *p, size_t size);
+
 uint64_t waste_mem_used(void); /* bytes held by the process now, headers not counted */
 
 /* Tests: the n-th allocation from now on fails (1: the next), and all after it

@@ -29,6 +29,21 @@ waste_status waste_file_write(const waste_file *f, const char *path, const void 
 waste_status waste_file_sync(const waste_file *f, const char *path, waste_error *err);
 waste_status waste_file_rename(const char *from, const char *to, waste_error *err);
 
+/* As waste_file_open, past the page cache where the file's device and system can:
+ * decided by really reading the first `bytes` of it, a multiple of 4096, if it has
+ * that many. *direct says whether it is; otherwise reads are buffered, without
+ * reading ahead. `want` 0: buffered from the start. */
+waste_status waste_file_open_direct(waste_file *f, const char *path, size_t bytes, int want,
+                                    int *direct, waste_error *err);
+/* As waste_file_read, in a way that both kinds of file allow: `to`, n and offset
+ * are multiples of 4096, and a read cut short goes on at such a place. */
+waste_status waste_file_read_blocks(const waste_file *f, const char *path, void *to, size_t n,
+                                    uint64_t offset, waste_error *err);
+/* Hints about a buffered file, which never fail: bytes that will be read soon, and
+ * bytes that the page cache need not keep. n = 0: to the end of the file. */
+void waste_file_ahead(const waste_file *f, uint64_t offset, uint64_t n);
+void waste_file_drop(const waste_file *f, uint64_t offset, uint64_t n);
+
 /* A whole file of at most `max` bytes, with a NUL after it; free with
  * waste_mem_free. WASTE_IO when missing or larger. */
 waste_status waste_file_load(const char *path, uint64_t max, char **data, size_t *bytes,
@@ -48,5 +63,11 @@ waste_status waste_path_join(char *out, size_t cap, const char *dir, const char 
 #define WASTE_PATH_MAX 4096
 
 uint64_t waste_clock_ns(void); /* monotonic */
+
+/* Zeroed pages of their own, large ones where the system has them, never locked;
+ * a forked child does not get them. NULL when there is no room. Allocations go
+ * through waste_mem_region, which counts. */
+void *waste_pages_map(size_t bytes);
+void waste_pages_unmap(void *p, size_t bytes);
 
 #endif

@@ -6,6 +6,7 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,6 +85,119 @@ waste_status waste_file_read(const waste_file *f, const char *path, void *to, si
     }
     return WASTE_OK;
 }
+
+/* ---- past the page cache ------------------------------------------------ */
+
+#define BLOCK      4096 /* what records are multiples of */
+#define NO_ADVANCE 8    /* reads in a row that give less than a block */
+
+/* Makes the open file direct; 0 when the system has no such thing. */
+static int make_direct(int fd)
+{
+#if defined(__APPLE__)
+    return fcntl(fd, F_NOCACHE, 1) == 0 && fcntl(fd, F_RDAHEAD, 0) == 0;
+#elif defined(O_DIRECT)
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
+#else
+    (void)fd;
+    return 0;
+#endif
+}
+
+static void make_buffered(int fd)
+{
+#if defined(O_DIRECT)
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_DIRECT);
+#endif
+#if defined(POSIX_FADV_RANDOM)
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+#endif
+    (void)fd;
+}
+
+/* A file system may take the flag and refuse the transfer: only a read tells. */
+static waste_status try_direct(const waste_file *f, const char *path, size_t bytes, int *direct,
+                               waste_error *err)
+{
+    void *to = waste_mem_aligned(BLOCK, bytes);
+    ssize_t got;
+
+    if (!to) return waste_fail(err, WASTE_NOMEM, "out of memory reading %s", path);
+    do got = pread(f->fd, to, bytes, 0);
+    while (got < 0 && errno == EINTR);
+    waste_mem_free(to);
+    *direct = got >= 0;
+    return WASTE_OK;
+}
+
+waste_status waste_file_open_direct(waste_file *f, const char *path, size_t bytes, int want,
+                                    int *direct, waste_error *err)
+{
+    waste_status st = waste_file_open(f, path, err);
+
+    *direct = 0;
+    if (st) return st;
+    if (want && bytes && bytes % BLOCK == 0 && make_direct(f->fd))
+        st = try_direct(f, path, bytes, direct, err);
+    if (st) waste_file_close(f);
+    if (!st && !*direct) make_buffered(f->fd);
+    return st;
+}
+
+waste_status waste_file_read_blocks(const waste_file *f, const char *path, void *to, size_t n,
+                                    uint64_t offset, waste_error *err)
+{
+    char *p = to;
+    int idle = 0;
+
+    if (offset > INT64_MAX - (uint64_t)n)
+        return waste_fail(err, WASTE_IO, "%s: offset %llu is beyond any file", path,
+                          (unsigned long long)offset);
+    while (n > 0) {
+        ssize_t got = pread(f->fd, p, n < (1u << 30) ? n : 1u << 30, (off_t)offset);
+        size_t whole;
+
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return waste_fail(err, WASTE_IO, "cannot read %s at offset %llu: %s", path,
+                              (unsigned long long)offset, strerror(errno));
+        /* the tail of a block is read again: a direct read cannot start inside one */
+        whole = (size_t)got < n ? (size_t)got / BLOCK * BLOCK : n;
+        idle = whole ? 0 : idle + 1;
+        if (got == 0 || idle == NO_ADVANCE)
+            return waste_fail(err, WASTE_IO,
+                              "%s ends at byte %llu, %zu bytes short of what was asked", path,
+                              (unsigned long long)offset + (uint64_t)got, n - (size_t)got);
+        p += whole;
+        n -= whole;
+        offset += whole;
+    }
+    return WASTE_OK;
+}
+
+void waste_file_ahead(const waste_file *f, uint64_t offset, uint64_t n)
+{
+#if defined(POSIX_FADV_WILLNEED)
+    (void)posix_fadvise(f->fd, (off_t)offset, (off_t)n, POSIX_FADV_WILLNEED);
+#else
+    (void)f, (void)offset, (void)n;
+#endif
+}
+
+void waste_file_drop(const waste_file *f, uint64_t offset, uint64_t n)
+{
+#if defined(POSIX_FADV_DONTNEED)
+    (void)posix_fadvise(f->fd, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+#else
+    (void)f, (void)offset, (void)n;
+#endif
+}
+
+/* ---- writing, whole files, paths ---------------------------------------- */
 
 waste_status waste_file_write(const waste_file *f, const char *path, const void *from, size_t n,
                               waste_error *err)
@@ -217,4 +331,24 @@ uint64_t waste_clock_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void *waste_pages_map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) return NULL;
+#if defined(MADV_HUGEPAGE)
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+#if defined(MADV_DONTFORK)
+    /* a page that is copied on write must not have a direct read on its way (open(2)) */
+    (void)madvise(p, bytes, MADV_DONTFORK);
+#endif
+    return p;
+}
+
+void waste_pages_unmap(void *p, size_t bytes)
+{
+    (void)munmap(p, bytes);
 }

@@ -1,5 +1,5 @@
 /* Whether the trunk has every tensor that the model of these settings needs, with
- * its shape (model.md 3), so that a conversion which no engine could open fails
+ * its shape (docs/model.md 3), so that a conversion which no engine could open fails
  * before anything is written. */
 #ifndef WASTE_CENSUS_H
 #define WASTE_CENSUS_H

@@ -1,7 +1,7 @@
 /* A conversion from safetensors to a .waste directory: waste_convert_* of waste.h.
  * Owns the parts and the order of work: trunk, then codebooks and bank of each
  * MoE layer, then the small files, then the manifest, whose appearance makes the
- * container (convert.md 8). Everything that can be checked without reading
+ * container (docs/convert.md 8). Everything that can be checked without reading
  * weights is checked by waste_convert_open. */
 #include "convert/convert.h"
 
@@ -43,8 +43,26 @@ struct waste_convert {
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
+static waste_status read_effort(const waste_convert_options *opt, waste_experts_options *x,
+                                waste_error *err)
+{
+    memset(x, 0, sizeof *x);
+    if (waste_experts_effort(opt->effort, &x->beam))
+        return waste_fail(err, WASTE_ARG, "effort is \"%s\", wanted fast, default or best",
+                          opt->effort);
+    if (opt->importance && !x->beam)
+        return waste_fail(err, WASTE_ARG, "importance has no effect with effort \"fast\"");
+    if (opt->threads < 0 || opt->threads > WASTE_VQ_THREADS)
+        return waste_fail(err, WASTE_ARG, "threads is %d, wanted 0 to %d", opt->threads,
+                          WASTE_VQ_THREADS);
+    x->importance = opt->importance;
+    x->threads = opt->threads;
+    return WASTE_OK;
+}
+
 static waste_status read_options(waste_convert *c, const waste_convert_options *opt,
-                                 waste_fmt *matrix, waste_fmt *record, waste_error *err)
+                                 waste_fmt *matrix, waste_fmt *record, waste_experts_options *x,
+                                 waste_error *err)
 {
     const char *experts = opt->experts ? opt->experts : "vq3r";
 
@@ -59,7 +77,7 @@ static waste_status read_options(waste_convert *c, const waste_convert_options *
     if (waste_experts_format(experts, &c->quant, record, &c->label))
         return waste_fail(err, WASTE_ARG, "experts is \"%s\", wanted vq3r, vq2r or vq4p", experts);
     c->cancel = opt->cancel;
-    return WASTE_OK;
+    return read_effort(opt, x, err);
 }
 
 static int moe_layers(const waste_settings *s)
@@ -72,7 +90,8 @@ static waste_status open_parts(waste_convert *c, const char *source, const char 
 {
     char config[WASTE_PATH_MAX];
     waste_fmt matrix = WASTE_FMT_Q4G, record = WASTE_FMT_VQ3R;
-    waste_status st = read_options(c, opt, &matrix, &record, err);
+    waste_experts_options how;
+    waste_status st = read_options(c, opt, &matrix, &record, &how, err);
 
     if (!st && !waste_path_is_dir(source))
         st = waste_fail(err, WASTE_IO, "the checkpoint %s is not a directory", source);
@@ -83,7 +102,7 @@ static waste_status open_parts(waste_convert *c, const char *source, const char 
     if (!st) st = waste_trunk_list(&c->trunk, c->source, &c->settings, matrix, err);
     if (!st) st = waste_census_check(&c->trunk, &c->settings, err);
     if (!st && moe_layers(&c->settings))
-        st = waste_experts_open(&c->experts, c->source, &c->settings, &c->quant, record, err);
+        st = waste_experts_open(&c->experts, c->source, &c->settings, &c->quant, record, &how, err);
     if (!st) st = waste_files_prepare(&c->files, source, &c->settings, err);
     return st;
 }

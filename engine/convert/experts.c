@@ -1,16 +1,25 @@
-/* Experts to records: see experts.h. Memory is a piece of rows, the training
- * sample of one matrix kind (at most 300,000 vectors) and one record, whatever
- * the model's size. */
+/* Experts to records: see experts.h. Memory is two pieces of rows (one is read while
+ * the other is encoded), the training sample of one matrix kind (at most 300,000
+ * vectors), tables for each thread and one record, whatever the model's size. */
 #include "convert/experts.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/vq_choice.h"
 #include "kernels/quant.h"
 
 #define SAMPLED_EXPERTS 12
 #define SAMPLED_VECTORS 300000
+
+#define BEAM_DEFAULT 16
+#define BEAM_BEST    32
+
+/* Pieces have so many weights, and more when columns weigh differently: each needs
+ * tables for every column of vectors. */
+#define PIECE          WASTE_CONVERT_PIECE
+#define PIECE_WEIGHTED (4 * WASTE_CONVERT_PIECE)
 
 typedef struct style {
     const char *dir, *kind[WASTE_EXPERTS_KINDS];
@@ -29,10 +38,14 @@ struct waste_experts {
     waste_fmt fmt;
     waste_record_layout layout;
     waste_vq_books *books; /* one per kind, of the layer trained last */
-    float *piece;          /* rows of a matrix */
+    float *piece[2];       /* rows of a matrix */
     int64_t piece_rows[WASTE_EXPERTS_KINDS];
-    float *unit;    /* one row, normalised */
-    uint8_t *index; /* its stage indices */
+    float *unit; /* one row, normalised */
+    int beam;
+    waste_vq_importance *importance; /* NULL: all channels alike */
+    waste_vq_team team;
+    waste_vq_rows *rows;
+    uint16_t *scale; /* of the rows of a piece */
     unsigned char *record;
 };
 
@@ -62,6 +75,19 @@ int waste_experts_format(const char *name, waste_quant *q, waste_fmt *fmt, const
         return 0;
     }
     return -1;
+}
+
+int waste_experts_effort(const char *name, int *beam)
+{
+    if (!name || strcmp(name, "default") == 0)
+        *beam = BEAM_DEFAULT;
+    else if (strcmp(name, "best") == 0)
+        *beam = BEAM_BEST;
+    else if (strcmp(name, "fast") == 0)
+        *beam = 0;
+    else
+        return -1;
+    return 0;
 }
 
 /* ---- where they are ---------------------------------------------------------------- */
@@ -130,27 +156,47 @@ static waste_status check_all(const waste_experts *x, waste_error *err)
 
 static waste_status take_memory(waste_experts *x, waste_error *err)
 {
-    int64_t most = 0, widest = 0;
+    const int64_t piece = x->importance ? PIECE_WEIGHTED : PIECE;
+    int64_t most = 0, widest = 0, longest = 0;
     int k;
 
     for (k = 0; k < WASTE_EXPERTS_KINDS; k++) {
-        int64_t n = WASTE_CONVERT_PIECE / cols_of(x, k);
+        int64_t n = piece / cols_of(x, k);
         x->piece_rows[k] = n < 1 ? 1 : n > rows_of(x, k) ? rows_of(x, k) : n;
         if (x->piece_rows[k] * cols_of(x, k) > most) most = x->piece_rows[k] * cols_of(x, k);
         if (cols_of(x, k) > widest) widest = cols_of(x, k);
+        if (x->piece_rows[k] > longest) longest = x->piece_rows[k];
     }
     x->books = waste_mem_array(WASTE_EXPERTS_KINDS, sizeof *x->books);
-    x->piece = waste_mem_array((size_t)most, sizeof *x->piece);
+    x->piece[0] = waste_mem_array((size_t)most, sizeof(float));
+    x->piece[1] = waste_mem_array((size_t)most, sizeof(float));
     x->unit = waste_mem_array((size_t)widest, sizeof *x->unit);
-    x->index = waste_mem_array((size_t)widest, WASTE_VQ_STAGES);
+    x->scale = waste_mem_array((size_t)longest, sizeof *x->scale);
     x->record = waste_mem_alloc((size_t)x->layout.bytes);
-    if (x->books && x->piece && x->unit && x->index && x->record) return WASTE_OK;
+    if (x->books && x->piece[0] && x->piece[1] && x->unit && x->scale && x->record)
+        return waste_vq_rows_open(&x->rows, &x->quant, &x->team, longest, most, err);
     return waste_fail(err, WASTE_NOMEM, "out of memory for experts of %llu bytes",
                       (unsigned long long)x->layout.bytes);
 }
 
+static waste_status open_encoder(waste_experts *x, const waste_experts_options *opt,
+                                 waste_error *err)
+{
+    const waste_settings *c = x->c;
+    waste_status st = WASTE_OK;
+
+    x->beam = opt->beam;
+    if (opt->importance)
+        st = waste_vq_importance_open(&x->importance, opt->importance, c->dense_layers, c->layers,
+                                      c->expert_in, c->moe_width, err);
+    if (!st) st = take_memory(x, err);
+    if (!st) st = waste_vq_team_init(&x->team, &x->quant, opt->threads, NULL, err);
+    return st;
+}
+
 waste_status waste_experts_open(waste_experts **out, waste_source *s, const waste_settings *c,
-                                const waste_quant *q, waste_fmt fmt, waste_error *err)
+                                const waste_quant *q, waste_fmt fmt,
+                                const waste_experts_options *opt, waste_error *err)
 {
     waste_experts *x = waste_mem_zero(sizeof *x);
     waste_status st;
@@ -168,7 +214,7 @@ waste_status waste_experts_open(waste_experts **out, waste_source *s, const wast
     else
         st = find_style(x, err);
     if (!st) st = check_all(x, err);
-    if (!st) st = take_memory(x, err);
+    if (!st) st = open_encoder(x, opt, err);
     if (st) {
         waste_experts_close(x);
         return st;
@@ -180,10 +226,14 @@ waste_status waste_experts_open(waste_experts **out, waste_source *s, const wast
 void waste_experts_close(waste_experts *x)
 {
     if (!x) return;
+    waste_vq_rows_close(x->rows);
+    waste_vq_team_clear(&x->team);
+    waste_vq_importance_close(x->importance);
     waste_mem_free(x->books);
-    waste_mem_free(x->piece);
+    waste_mem_free(x->piece[0]);
+    waste_mem_free(x->piece[1]);
     waste_mem_free(x->unit);
-    waste_mem_free(x->index);
+    waste_mem_free(x->scale);
     waste_mem_free(x->record);
     waste_mem_free(x);
 }
@@ -198,13 +248,15 @@ const waste_vq_books *waste_experts_books(const waste_experts *x, int kind)
     return x->books + kind;
 }
 
-static waste_status row_scale(const waste_experts *x, const float *row, int64_t cols,
-                              const waste_weight *w, uint16_t *scale, waste_error *err)
+static waste_status too_large(const waste_experts *x, const waste_weight *w, waste_error *err)
 {
-    *scale = waste_vq_row_scale(row, cols);
-    if ((*scale & 0x7C00) != 0x7C00) return WASTE_OK;
     return waste_fail(err, WASTE_FORMAT, "%s: tensor %s has weights too large for an F16 scale",
                       waste_source_dir(x->source), w->tensor->name);
+}
+
+static int is_infinite(uint16_t scale)
+{
+    return (scale & 0x7C00) == 0x7C00;
 }
 
 /* ---- training ------------------------------------------------------------------------ */
@@ -229,11 +281,14 @@ static waste_status take_vectors(waste_experts *x, const waste_weight *w, int ki
     for (first = 0; !st && want && first < w->rows; first += n) {
         n = w->rows - first < x->piece_rows[kind] ? w->rows - first : x->piece_rows[kind];
         st = waste_convert_asked(cancel, err);
-        if (!st) st = waste_source_rows(x->source, w, first, n, x->piece, err);
+        if (!st) st = waste_source_rows(x->source, w, first, n, x->piece[0], err);
         for (i = 0; !st && i < n; i++) {
-            const float *row = x->piece + i * w->cols;
-            st = row_scale(x, row, w->cols, w, &scale, err);
-            if (st) break;
+            const float *row = x->piece[0] + i * w->cols;
+            scale = x->beam ? waste_vq_row_rms(row, w->cols) : waste_vq_row_scale(row, w->cols);
+            if (is_infinite(scale)) {
+                st = too_large(x, w, err);
+                break;
+            }
             waste_vq_normalise(row, w->cols, scale, x->unit);
             for (v = 0; v < w->cols; v += WASTE_VQ_DIM, left--) {
                 if (waste_vq_below(r, left) >= want) continue;
@@ -266,6 +321,9 @@ static waste_status train_kind(waste_experts *x, int layer, int kind, sample *s,
     }
     if (st) return st;
     r.state = (uint64_t)layer << 32 | (uint64_t)0xFFFFFF << 8 | (uint64_t)kind;
+    if (x->beam)
+        return waste_vq_choice_make(x->books + kind, &x->quant, s->at, s->n, &r, &x->team, cancel,
+                                    err);
     return waste_vq_train(x->books + kind, &x->quant, s->at, s->n, &r, cancel, err);
 }
 
@@ -288,48 +346,74 @@ waste_status waste_experts_train(waste_experts *x, int layer, const waste_cancel
 
 /* ---- encoding -------------------------------------------------------------------------- */
 
-static void encode_row(waste_experts *x, int kind, const float *row, int64_t r, int64_t cols,
-                       uint16_t scale, unsigned char *to, waste_convert_loss *loss)
-{
-    const waste_vq_books *books = x->books + kind;
-    double s = (double)waste_f16_to_f32(scale), wrong = 0, all = 0;
-    int64_t n = cols / WASTE_VQ_DIM, v;
+/* A piece of one expert: which rows of which matrix. */
+typedef struct piece {
+    int kind;
+    int64_t first, n;
+    waste_weight w;
+    float *at;
+} piece;
 
-    for (v = 0; v < cols; v++) all += (double)row[v] * (double)row[v];
-    waste_vq_normalise(row, cols, scale, x->unit);
-    waste_vq_encode(books, x->unit, (size_t)n, x->index);
-    for (v = 0; v < n; v++)
-        waste_vq_pack(&x->quant, x->index + v * books->stages,
-                      to + waste_record_index_pos(&x->quant, n, r, v));
-    /* what is left of a vector times the scale is W - W'; a zero scale loses all */
-    for (v = 0; v < cols; v++) wrong += (double)x->unit[v] * (double)x->unit[v];
-    loss->wrong += s > 0 ? wrong * s * s : all;
-    loss->all += all;
+/* The piece after this one, into the other buffer; kind is WASTE_EXPERTS_KINDS when
+ * there is none. A new piece starts as {-1}. */
+static waste_status read_next(waste_experts *x, int layer, int expert, const piece *now,
+                              piece *next, waste_error *err)
+{
+    waste_status st = WASTE_OK;
+    int64_t left;
+
+    *next = *now;
+    next->at = now->at == x->piece[0] ? x->piece[1] : x->piece[0];
+    next->first += now->n;
+    if (now->kind < 0 || next->first == now->w.rows) {
+        next->kind++;
+        next->first = 0;
+        if (next->kind == WASTE_EXPERTS_KINDS) return WASTE_OK;
+        st = find(x, layer, expert, next->kind, &next->w, err);
+        if (st) return st;
+    }
+    left = next->w.rows - next->first;
+    next->n = left < x->piece_rows[next->kind] ? left : x->piece_rows[next->kind];
+    return waste_source_rows(x->source, &next->w, next->first, next->n, next->at, err);
 }
 
-static waste_status encode_matrix(waste_experts *x, const waste_weight *w, int kind,
-                                  unsigned char *indices, unsigned char *scales,
-                                  waste_convert_loss *loss, const waste_cancel *cancel,
-                                  waste_error *err)
+static unsigned char *indices_of(const waste_experts *x, int kind)
 {
-    /* rows between two questions whether to stop: some 10 ms of distances */
-    int64_t first, n, i, often = ((int64_t)1 << 17) / w->cols + 1;
-    waste_status st = WASTE_OK;
-    uint16_t scale;
+    const waste_record_layout *l = &x->layout;
 
-    for (first = 0; !st && first < w->rows; first += n) {
-        n = w->rows - first < x->piece_rows[kind] ? w->rows - first : x->piece_rows[kind];
-        st = waste_source_rows(x->source, w, first, n, x->piece, err);
-        for (i = 0; !st && i < n; i++) {
-            const float *row = x->piece + i * w->cols;
-            if (i % often == 0) st = waste_convert_asked(cancel, err);
-            if (!st) st = row_scale(x, row, w->cols, w, &scale, err);
-            if (st) break;
-            memcpy(scales + 2 * (first + i), &scale, sizeof scale);
-            encode_row(x, kind, row, first + i, w->cols, scale, indices, loss);
-        }
-    }
-    return st;
+    return x->record + (kind == WASTE_EXPERTS_GATE ? l->gate_off
+                        : kind == WASTE_EXPERTS_UP ? l->up_off
+                                                   : l->down_off);
+}
+
+/* Encodes `now` while `next` is read. */
+static waste_status encode_piece(waste_experts *x, int layer, int expert, const piece *now,
+                                 piece *next, unsigned char *scales, waste_convert_loss *loss,
+                                 const waste_cancel *cancel, waste_error *err)
+{
+    waste_vq_weights weights;
+    waste_vq_job job = {.quant = &x->quant,
+                        .books = x->books + now->kind,
+                        .beam = x->beam,
+                        .w = now->at,
+                        .rows = now->n,
+                        .cols = now->w.cols,
+                        .first = now->first,
+                        .indices = indices_of(x, now->kind),
+                        .scale = x->scale};
+    waste_status st, read;
+    int64_t i;
+
+    if (waste_vq_importance_get(x->importance, layer, now->kind == WASTE_EXPERTS_DOWN, &weights))
+        job.weights = &weights;
+    st = waste_vq_rows_start(x->rows, &job, cancel, err);
+    if (st) return st;
+    read = read_next(x, layer, expert, now, next, err);
+    st = waste_vq_rows_finish(x->rows, loss, cancel, err);
+    for (i = 0; !st && i < now->n; i++)
+        if (is_infinite(x->scale[i])) st = too_large(x, &now->w, err);
+    if (!st) memcpy(scales + 2 * now->first, x->scale, 2 * (size_t)now->n);
+    return read ? read : st;
 }
 
 static void put_header(waste_experts *x, int layer, int expert, int codebook_base)
@@ -356,19 +440,18 @@ waste_status waste_experts_record(waste_experts *x, int layer, int expert, int c
                                   const unsigned char **record, waste_convert_loss *loss,
                                   const waste_cancel *cancel, waste_error *err)
 {
-    const waste_record_layout *l = &x->layout;
-    const uint64_t part[] = {l->gate_off, l->up_off, l->down_off};
-    unsigned char *scales = x->record + l->scale_off;
-    waste_status st = WASTE_OK;
-    waste_weight w;
-    int k;
+    unsigned char *scales = x->record + x->layout.scale_off;
+    piece at = {.kind = -1, .at = x->piece[1]}, next = at;
+    waste_status st;
 
     *record = NULL;
-    memset(x->record, 0, (size_t)l->bytes);
-    for (k = 0; !st && k < WASTE_EXPERTS_KINDS; k++) {
-        st = find(x, layer, expert, k, &w, err);
-        if (!st) st = encode_matrix(x, &w, k, x->record + part[k], scales, loss, cancel, err);
-        scales += 2 * rows_of(x, k);
+    memset(x->record, 0, (size_t)x->layout.bytes);
+    st = waste_convert_asked(cancel, err);
+    if (!st) st = read_next(x, layer, expert, &at, &next, err);
+    while (!st && next.kind < WASTE_EXPERTS_KINDS) {
+        if (at.kind >= 0 && at.kind != next.kind) scales += 2 * rows_of(x, at.kind);
+        at = next;
+        st = encode_piece(x, layer, expert, &at, &next, scales, loss, cancel, err);
     }
     if (st) return st;
     put_header(x, layer, expert, codebook_base);

@@ -1,12 +1,12 @@
 /* The routed experts of one checkpoint: where their matrices are, the codebooks
- * of a layer, the records of its bank (convert.md 4 and 6, container.md 5). */
+ * of a layer, the records of its bank (docs/convert.md 4 and 6, docs/format.md 5). */
 #ifndef WASTE_EXPERTS_H
 #define WASTE_EXPERTS_H
 
 #include "convert/convert.h"
 #include "convert/settings.h"
 #include "convert/source.h"
-#include "convert/vq.h"
+#include "convert/vq_rows.h"
 #include "store/record.h"
 
 typedef struct waste_experts waste_experts;
@@ -17,15 +17,27 @@ enum { WASTE_EXPERTS_GATE, WASTE_EXPERTS_UP, WASTE_EXPERTS_DOWN, WASTE_EXPERTS_K
  * it; nonzero for any other name. */
 int waste_experts_format(const char *name, waste_quant *q, waste_fmt *fmt, const char **label);
 
+/* How hard to look for the indices: "fast", "default" (NULL means it) or "best" as
+ * the beam of a waste_vq_job; nonzero for any other name. */
+int waste_experts_effort(const char *name, int *beam);
+
+typedef struct waste_experts_options {
+    int beam;
+    int threads;            /* 0: all */
+    const char *importance; /* path of a file for vq_importance.h, or NULL; not with beam 0 */
+} waste_experts_options;
+
 /* Checks that every expert of every MoE layer is there with its shape. `s` and
  * `c` are borrowed. The configuration has experts. */
 waste_status waste_experts_open(waste_experts **out, waste_source *s, const waste_settings *c,
-                                const waste_quant *q, waste_fmt fmt, waste_error *err);
+                                const waste_quant *q, waste_fmt fmt,
+                                const waste_experts_options *opt, waste_error *err);
 void waste_experts_close(waste_experts *x);
 
 const waste_record_layout *waste_experts_layout(const waste_experts *x);
 
-/* Trains the books of a layer, which records made later refer to. */
+/* Chooses the books of a layer, which records made later refer to: k-means for
+ * effort "fast"; else the universal ones, or own ones where a sample gains by it. */
 waste_status waste_experts_train(waste_experts *x, int layer, const waste_cancel *cancel,
                                  waste_error *err);
 /* The books of the layer trained last: gate, up, down. */

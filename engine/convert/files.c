@@ -135,7 +135,7 @@ static void put_specials(waste_buf *b, const specials *s)
 
 /* ---- chat ------------------------------------------------------------------------------ */
 
-/* chat.md 1: the formats of the architectures that are known. */
+/* docs/chat.md 1: the formats of the architectures that are known. */
 static const struct {
     const char *arch, *json;
 } chats[] = {

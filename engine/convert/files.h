@@ -1,5 +1,5 @@
 /* The files of a container that are neither weights nor manifest: tokenizer,
- * special tokens, chat format and template, vision settings (convert.md 7). */
+ * special tokens, chat format and template, vision settings (docs/convert.md 7). */
 #ifndef WASTE_FILES_H
 #define WASTE_FILES_H
 

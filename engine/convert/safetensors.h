@@ -1,5 +1,5 @@
 /* One safetensors file: u64 little-endian header length, a JSON header
- * {name: {"dtype", "shape", "data_offsets"}}, then the payload (convert.md 1).
+ * {name: {"dtype", "shape", "data_offsets"}}, then the payload (docs/convert.md 1).
  * Opening reads and checks the header; no descriptor stays open between calls,
  * so a checkpoint of hundreds of shards costs the host none. */
 #ifndef WASTE_SAFETENSORS_H

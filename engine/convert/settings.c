@@ -12,7 +12,7 @@
 /* ---- normalising ------------------------------------------------------------ */
 
 /* Readers switch these on by the key being there, whatever its value, so off
- * has to be written as absent (model.md, compatibility note 1). */
+ * has to be written as absent (docs/model.md 2). */
 static int counts_by_presence(const char *key)
 {
     return strcmp(key, "moe_renormalize") == 0 || strcmp(key, "latent_moe_use_norm") == 0 ||

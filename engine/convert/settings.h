@@ -1,6 +1,6 @@
-/* config.json of a checkpoint, normalised (convert.md 3): the configuration a
+/* config.json of a checkpoint, normalised (docs/convert.md 3): the configuration a
  * container stores, and the numbers that decide which tensors there must be
- * (model.md 2). Immutable after reading. */
+ * (docs/model.md 2). Immutable after reading. */
 #ifndef WASTE_SETTINGS_H
 #define WASTE_SETTINGS_H
 
@@ -11,7 +11,7 @@ typedef struct waste_settings {
     waste_json *config;      /* as the manifest stores it; owned */
     const waste_json *outer; /* config._outer, or NULL */
     const char *prefix;      /* of text-model tensors: "" or "language_model." */
-    const char *arch;        /* container.md 2.1; borrowed from config or static */
+    const char *arch;        /* docs/format.md 2.1; borrowed from config or static */
     int tied;                /* tie_word_embeddings */
 
     int layers, vocab;

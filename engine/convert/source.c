@@ -17,7 +17,7 @@
 #define STATE       ".download-state"
 #define MAX_SHARDS  10000
 #define MAX_INDEXED ((size_t)1 << 24)
-#define MAX_EXTENT  ((int64_t)1 << 26) /* of one dimension: container.md 2.4 */
+#define MAX_EXTENT  ((int64_t)1 << 26) /* of one dimension: docs/format.md 2.4 */
 #define MX_GROUP    32
 
 typedef struct shard {
@@ -48,6 +48,8 @@ static waste_status load_config(waste_source *s, waste_error *err)
     char path[WASTE_PATH_MAX];
     waste_status st = waste_path_join(path, sizeof path, s->dir, "config.json", err);
 
+    if (!st && !waste_path_exists(path))
+        st = waste_fail(err, WASTE_IO, "%s is no checkpoint: it has no config.json", s->dir);
     if (!st) st = waste_json_load(&s->config, path, err);
     if (!st && waste_json_kind_of(s->config) != WASTE_JSON_OBJECT)
         st = waste_fail(err, WASTE_FORMAT, "%s is not a JSON object", path);
@@ -347,7 +349,7 @@ static waste_status wrong_dtype(const waste_st_tensor *t, const char *wanted, wa
                       waste_safetensors_path(t->file), t->name, t->dtype_name, wanted);
 }
 
-/* Packed nibbles and their scales must describe one matrix (convert.md 2.2). */
+/* Packed nibbles and their scales must describe one matrix (docs/convert.md 2.2). */
 static waste_status check_pair(waste_weight *w, waste_error *err)
 {
     const waste_st_tensor *p = w->tensor, *e = w->scale;

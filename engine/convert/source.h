@@ -1,6 +1,6 @@
 /* A checkpoint directory: config.json, and weights by name wherever they lie -
  * in the shards of model.safetensors.index.json or in one model.safetensors.
- * A weight is a plain tensor or an MXFP4 pair X_packed and X_scale (convert.md
+ * A weight is a plain tensor or an MXFP4 pair X_packed and X_scale (docs/convert.md
  * 2.2); either way it is read as rows of floats. One thread at a time. */
 #ifndef WASTE_SOURCE_H
 #define WASTE_SOURCE_H

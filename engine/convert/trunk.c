@@ -56,7 +56,7 @@ static const char *weight_name(const char *name, const waste_settings *c, char *
 }
 
 /* DeepSeek's names of router and shared experts become those of the container
- * (convert.md 4); all others stay. */
+ * (docs/convert.md 4); all others stay. */
 static int container_name(char *out, const char *name)
 {
     static const char *const renamed[] = {".mlp.gate.weight", ".mlp.gate.e_score_correction_bias",

@@ -1,5 +1,5 @@
 /* The trunk of a container to be: which tensors of the checkpoint it holds, under
- * which names, in which format (convert.md 4, 5 and 7.4), and their encoding. */
+ * which names, in which format (docs/convert.md 4, 5 and 7.4), and their encoding. */
 #ifndef WASTE_TRUNK_H
 #define WASTE_TRUNK_H
 
@@ -9,7 +9,7 @@
 #include "convert/writer.h"
 
 #define WASTE_TRUNK_GROUP 128
-#define WASTE_TRUNK_NAME  128 /* bytes of a name with its NUL: container.md 2.4 */
+#define WASTE_TRUNK_NAME  128 /* bytes of a name with its NUL: docs/format.md 2.4 */
 
 typedef struct waste_trunk_item {
     char name[WASTE_TRUNK_NAME]; /* in the container */

@@ -7,6 +7,7 @@
 #include "convert/vq.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -140,8 +141,7 @@ static void improve(waste_vq_book *b, int entries, const float *sample, size_t n
     measure(b, entries);
 }
 
-/* What a reader will see: encoding must aim at these values. */
-static void round_to_f16(waste_vq_book *b, int entries)
+void waste_vq_book_round(waste_vq_book *b, int entries)
 {
     int c, d;
 
@@ -170,7 +170,7 @@ waste_status waste_vq_train(waste_vq_books *b, const waste_quant *q, float *samp
             improve(book, q->entries, sample, n, k);
             st = waste_convert_asked(cancel, err);
         }
-        round_to_f16(book, q->entries);
+        waste_vq_book_round(book, q->entries);
         for (i = 0; !st && i < n; i++) {
             float *x = sample + i * WASTE_VQ_DIM;
             subtract(book, nearest(book, q->entries, x), x);
@@ -219,6 +219,20 @@ uint16_t waste_vq_row_scale(const float *row, int64_t cols)
         a = m > a ? m : a;
     }
     return waste_f32_to_f16(a);
+}
+
+/* cols is a multiple of 8: one sum per place in a vector, in this order. */
+uint16_t waste_vq_row_rms(const float *row, int64_t cols)
+{
+    double sum[WASTE_VQ_DIM] = {0}, all = 0, rms;
+    int64_t i;
+    int d;
+
+    for (i = 0; i < cols; i += WASTE_VQ_DIM)
+        for (d = 0; d < WASTE_VQ_DIM; d++) sum[d] += (double)row[i + d] * (double)row[i + d];
+    for (d = 0; d < WASTE_VQ_DIM; d++) all += sum[d];
+    rms = sqrt(all / (double)cols);
+    return waste_f32_to_f16((float)(rms > 1e-8 ? rms : 1e-8));
 }
 
 void waste_vq_normalise(const float *row, int64_t cols, uint16_t scale, float *to)

@@ -1,4 +1,4 @@
-/* Residual vector quantisation of expert matrices (convert.md 6): codebooks by
+/* Residual vector quantisation of expert matrices (docs/convert.md 6): codebooks by
  * k-means, stage by stage, and greedy encoding against them. Vectors have 8
  * components. No state is shared; the same input gives the same bits on every
  * machine: sums run in one stated order and nothing is contracted. */
@@ -39,13 +39,20 @@ typedef struct waste_vq_books {
 waste_status waste_vq_train(waste_vq_books *b, const waste_quant *q, float *sample, size_t n,
                             waste_vq_random *r, const waste_cancel *cancel, waste_error *err);
 
-/* 16 + entries * 16 bytes of codebooks.bin (container.md 6) for one book. */
+/* Rounds the entries to f16, which is what a reader will see and what encoding has
+ * to aim at, and sets half. */
+void waste_vq_book_round(waste_vq_book *b, int entries);
+
+/* 16 + entries * 16 bytes of codebooks.bin (docs/format.md 6) for one book. */
 size_t waste_vq_book_bytes(const waste_quant *q);
 void waste_vq_book_write(const waste_vq_book *b, const waste_quant *q, unsigned id,
                          unsigned char *to);
 
 /* The f16 row scale: max |w|, at least 1e-8. Infinite when it does not fit. */
 uint16_t waste_vq_row_scale(const float *row, int64_t cols);
+/* The same from the root of the mean square, which leaves the vectors of a row near
+ * length sqrt(8); not below 1e-8 either. */
+uint16_t waste_vq_row_rms(const float *row, int64_t cols);
 /* row / scale into to; zeros when the scale is zero. */
 void waste_vq_normalise(const float *row, int64_t cols, uint16_t scale, float *to);
 

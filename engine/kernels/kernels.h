@@ -10,7 +10,7 @@
  * they stand and how the range was cut never matter.
  *
  * Shapes are row-major; "[rows][n]" has no gaps unless a stride is given.
- * Formulas: spec model.md, sections as noted. */
+ * Formulas: docs/model.md, sections as noted. */
 #ifndef WASTE_KERNELS_H
 #define WASTE_KERNELS_H
 
@@ -25,6 +25,7 @@ typedef struct waste_matrix {
     const void *data;
     const uint16_t *scales; /* n_groups per row; unused for F32 */
     int64_t rows, cols, group, n_groups, row_bytes;
+    int tiled; /* laid out by the table's pack_matrix: only that table reads it */
 } waste_matrix;
 
 /* y[t][o] = sum_i w[o][i] * x[t][i]. Range: rows of w. */
@@ -37,6 +38,7 @@ typedef struct waste_matmul {
     size_t y_stride;
     float *const *y_rows; /* when not NULL: row t goes to y_rows[t], y is unused */
     float *decoded;       /* scratch, w.cols floats */
+    void *work;           /* scratch, waste_kernels_work_bytes; may be NULL in plain C */
 } waste_matmul;
 
 /* y = x / sqrt(mean(x^2) + eps) * w; y may be x. Range: batch rows. */
@@ -47,7 +49,7 @@ typedef struct waste_rmsnorm {
     float eps;
 } waste_rmsnorm;
 
-/* SiLU(g) * u, or SiTU (model.md 1). */
+/* SiLU(g) * u, or SiTU (docs/model.md 1). */
 typedef struct waste_act_kind {
     int situ;
     float beta, linear_beta; /* linear_beta <= 0: u is taken as it is */
@@ -66,7 +68,7 @@ typedef struct waste_gate {
     float *y;
 } waste_gate;
 
-/* Causal depthwise convolution and SiLU (model.md 6, step 2), in place. Rows
+/* Causal depthwise convolution and SiLU (docs/model.md 6, step 2), in place. Rows
  * are taken in order; those of one sequence share a ring. Range: channels. */
 typedef struct waste_conv {
     size_t n;
@@ -76,7 +78,7 @@ typedef struct waste_conv {
     float *const *ring; /* per row: [channels][taps - 1], oldest first */
 } waste_conv;
 
-/* Decay gate and delta rule (model.md 6, steps 3 to 5). Rows are taken in
+/* Decay gate and delta rule (docs/model.md 6, steps 3 to 5). Rows are taken in
  * order; those of one sequence share a state. Range: heads. */
 typedef struct waste_kda {
     size_t n;
@@ -92,7 +94,7 @@ typedef struct waste_kda {
     float *scratch;         /* 4 * dim */
 } waste_kda;
 
-/* Attention over cached latents, absorbed form (model.md 5.2). Row t sees
+/* Attention over cached latents, absorbed form (docs/model.md 5.2). Row t sees
  * positions 0..last[t] of its own sequence, whose latents are there already.
  * Range: heads. */
 #define WASTE_LATENT_BLOCK 64 /* positions to a block */
@@ -108,9 +110,10 @@ typedef struct waste_mla {
     float *o;                   /* [n][heads * v] */
     float *decoded;             /* scratch, rank */
     float *latent;              /* scratch, [2][n][rank] */
+    void *work;                 /* scratch, waste_kernels_work_bytes; may be NULL in plain C */
 } waste_mla;
 
-/* One read of Attention Residuals (model.md 4.2). Range: batch rows. */
+/* One read of Attention Residuals (docs/model.md 4.2). Range: batch rows. */
 typedef struct waste_ares {
     size_t n_blocks, block_stride; /* floats from one block's rows to the next block's */
     const float *blocks;           /* [n_blocks][..][width] */
@@ -128,9 +131,10 @@ typedef struct waste_vq_matrix {
     const unsigned char *scale; /* f16 per row, any alignment */
     const float *book[8];       /* per stage: as many entries as an index can name */
     int64_t rows, cols;
+    const void *packed; /* the books as the table's pack_books leaves them, or NULL */
 } waste_vq_matrix;
 
-/* How index bytes are read (container.md 5.4, 5.5): one byte per stage, or four
+/* How index bytes are read (docs/format.md 5.4, 5.5): one byte per stage, or four
  * 6-bit indices in three. */
 typedef struct waste_vq_geometry {
     int stages, vec_dim, index_block, index_bits, vector_bytes;
@@ -150,10 +154,25 @@ typedef struct waste_expert {
     float *y; /* [..][down.rows] */
     const int *y_row;
     float *decoded; /* scratch, 2 * max(gate.cols, down.cols) */
+    int planar;     /* the record went through pack_record */
+    /* What expert_tables made of input row x_row[0] for the books of this gate and
+     * up, with n == 1; NULL: the slot makes its own, to the same bits. */
+    const void *tables;
+    void *work; /* scratch, waste_kernels_work_bytes; may be NULL in plain C */
 } waste_expert;
 
+/* The largest shapes that slots will meet: sizes their scratch. */
+typedef struct waste_kernel_limits {
+    size_t rows;           /* of a batch */
+    int64_t cols;          /* of a trunk matrix */
+    int64_t width, in;     /* expert: rows of gate, rows of down; 0: none */
+    int heads, rank, rope; /* MLA; 0: none */
+} waste_kernel_limits;
+
+struct waste_record_layout; /* store/record.h */
+
 typedef struct waste_kernels {
-    const char *name; /* "plain C", ... */
+    const char *name; /* "plain", "avx2", "avx512" */
     void (*matmul)(const waste_matmul *a, int64_t lo, int64_t hi);
     void (*rmsnorm)(const waste_rmsnorm *a, int64_t lo, int64_t hi);
     void (*act)(const waste_act *a, int64_t lo, int64_t hi);
@@ -164,9 +183,41 @@ typedef struct waste_kernels {
     void (*ares)(const waste_ares *a, int64_t lo, int64_t hi);
     void (*expert_up)(const waste_expert *a, int64_t lo, int64_t hi);
     void (*expert_down)(const waste_expert *a, int64_t lo, int64_t hi);
+
+    /* What a table wants prepared; NULL where it wants nothing, and all NULL in
+     * plain C. Each is done once, before anyone else sees the bytes. */
+
+    /* Rearranges payload and scales of a quantised matrix in place, in rows of the
+     * same size, and sets w->tiled; leaves alone what the table does not speed up.
+     * temp: waste_kernels_pack_bytes(w). */
+    void (*pack_matrix)(waste_matrix *w, void *data, uint16_t *scales, void *temp);
+    /* Rearranges the indices of a record in place; the header keeps its meaning. Does
+     * nothing for a geometry that the table does not speed up. */
+    void (*pack_record)(void *record, const struct waste_record_layout *at,
+                        const waste_vq_geometry *g);
+    /* Bytes of one matrix's books; 0: experts of this geometry are not sped up. */
+    size_t (*books_bytes)(const waste_vq_geometry *g);
+    /* to: books_bytes, aligned to 64. book: as in waste_vq_matrix. */
+    void (*pack_books)(void *to, const waste_vq_geometry *g, const float *const *book);
+    /* Bytes for the tables of one row of `cols` inputs. */
+    size_t (*tables_bytes)(const waste_vq_geometry *g, int64_t cols);
+    /* Tables of input row x_row[0] into `to`, for every expert with these books of
+     * gate and up. Range: blocks of WASTE_TABLE_COLS columns of gate. */
+    void (*expert_tables)(const waste_expert *a, void *to, int64_t lo, int64_t hi);
 } waste_kernels;
 
-/* Fills every slot. `cpu`: feature bits that may be relied on; 0 gives plain C. */
+#define WASTE_TABLE_COLS 128
+
+/* Plain C for `cpu` 0 (base/cpu.h), else the fastest table that the bits allow. */
 void waste_kernels_pick(waste_kernels *k, unsigned cpu);
+/* The table of that name. 0: unknown, not for this CPU, or not in this build. */
+int waste_kernels_named(waste_kernels *k, const char *name, unsigned cpu);
+
+/* Bytes of the `work` that a slot may need for shapes up to `l`, whatever the
+ * table; one piece per thread that runs a part, aligned to 64. */
+size_t waste_kernels_work_bytes(const waste_kernel_limits *l);
+/* At least the tables_bytes of every table and geometry. */
+size_t waste_kernels_tables_most(int64_t cols);
+size_t waste_kernels_pack_bytes(const waste_matrix *w);
 
 #endif

@@ -397,7 +397,7 @@ static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
 void waste_kernels_ref(waste_kernels *k)
 {
     static const waste_kernels table = {
-        .name = "plain C",
+        .name = "plain",
         .matmul = matmul,
         .rmsnorm = rmsnorm,
         .act = act,

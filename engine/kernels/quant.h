@@ -1,5 +1,5 @@
 /* Block formats of the trunk, a row at a time, and f16. Formulas: docs/format.md
- * (container.md 3.1 and 4.1, convert.md 5). No state; cannot fail. */
+ * (docs/format.md 3.1 and 4.1, docs/convert.md 5). No state; cannot fail. */
 #ifndef WASTE_QUANT_H
 #define WASTE_QUANT_H
 

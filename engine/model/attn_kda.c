@@ -1,4 +1,4 @@
-/* Kimi Delta Attention for the rows of a chunk (spec model.md 6): projections
+/* Kimi Delta Attention for the rows of a chunk (docs/model.md 6): projections
  * over all rows at once, then every head walks the rows in order, each on the
  * state of its own sequence. */
 #include "model/forward.h"

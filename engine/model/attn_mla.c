@@ -1,4 +1,4 @@
-/* Multi-head latent attention for the rows of a chunk (spec model.md 5). All
+/* Multi-head latent attention for the rows of a chunk (docs/model.md 5). All
  * latents of the chunk are stored before any row attends: how far a row looks is
  * given by its position alone. */
 #include <string.h>
@@ -73,6 +73,7 @@ void waste_attn_mla(const waste_pass *p, int layer)
         .o = s->mla_o,
         .decoded = s->decoded,
         .latent = s->mla_latent,
+        .work = s->work,
     };
     waste_gate gate = {s->mla_gate, s->mla_o};
 

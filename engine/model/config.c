@@ -213,7 +213,7 @@ static void read_activation(waste_config *c, reader *r)
                        r->where, (double)c->situ_beta);
 }
 
-/* ---- rotary embedding (model.md 5.3) ---------------------------------- */
+/* ---- rotary embedding (docs/model.md 5.3) ------------------------------ */
 
 static void refuse_rope(reader *r, const char *what, const char *found, const char *wanted)
 {

@@ -1,4 +1,4 @@
-/* Shapes and switches of a model, bounded (spec: model.md 2, container.md 2.5).
+/* Shapes and switches of a model, bounded (docs/model.md 2, docs/format.md 2.5).
  * Nothing selects a family by name: each feature has its own key. */
 #ifndef WASTE_CONFIG_H
 #define WASTE_CONFIG_H

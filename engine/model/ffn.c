@@ -1,5 +1,5 @@
 /* An ordinary feed-forward network for the rows of a chunk: dense layers and
- * shared experts (spec model.md 1, 8). */
+ * shared experts (docs/model.md 1, 8). */
 #include "model/forward.h"
 
 waste_act_kind waste_ffn_act(const waste_config *c)

@@ -1,4 +1,4 @@
-/* Layers in order, for a batch of rows: see forward.h (spec model.md 4). Runs on
+/* Layers in order, for a batch of rows: see forward.h (docs/model.md 4). Runs on
  * the thread that holds the model's turn. Buffers of the chunk are in scratch.h;
  * x is the residual stream, and with Attention Residuals also what a read of the
  * history gave. */
@@ -19,6 +19,7 @@ void waste_forward_matmul(const waste_pass *p, const waste_tensor *w, const floa
         .y = y,
         .y_stride = (size_t)w->rows,
         .decoded = p->s->decoded,
+        .work = p->s->work,
     };
 
     p->kernels->matmul(&a, 0, w->rows);
@@ -162,6 +163,7 @@ static void head(waste_pass *p)
         .x_stride = h,
         .y_rows = s->logits,
         .decoded = s->decoded,
+        .work = s->work,
     };
     size_t t;
 

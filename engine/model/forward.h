@@ -14,6 +14,9 @@
 
 #define WASTE_FORWARD_ROWS 64 /* rows computed together; more are taken in turns */
 
+#define WASTE_LOOKAHEAD      6  /* experts guessed per layer, by default (docs/measured.md) */
+#define WASTE_LOOKAHEAD_MOST 64 /* where an option is refused */
+
 /* Everything a pass needs, and the chunk it is at. */
 typedef struct waste_pass {
     const waste_config *config;
@@ -24,6 +27,7 @@ typedef struct waste_pass {
     const waste_banks *banks; /* NULL without experts */
     waste_cache *cache;
     waste_scratch *s;
+    int lookahead;              /* experts guessed per row and layer; 0: none */
     const waste_cancel *cancel; /* or NULL */
     waste_error *err;
 
@@ -52,6 +56,12 @@ void waste_attn_kda(const waste_pass *p, int layer);
 void waste_attn_mla(const waste_pass *p, int layer);
 void waste_ffn_rows(const waste_pass *p, const waste_ffn *f);
 waste_status waste_moe(const waste_pass *p, int layer);
+
+/* Tells the cache which experts the MoE layer after `layer` will probably want:
+ * the best by its router, given what `layer` sees (s->normed). Overwrites
+ * s->route_logits and s->decoded, decides nothing. For chunks of few rows; others
+ * are left alone. */
+void waste_lookahead(const waste_pass *p, int layer);
 
 /* The model's activation, for kernels. */
 waste_act_kind waste_ffn_act(const waste_config *c);

@@ -1,4 +1,4 @@
-/* Mixture of experts for the rows of a chunk (spec model.md 7): routed experts
+/* Mixture of experts for the rows of a chunk (docs/model.md 7): routed experts
  * plus the shared ones, which are an ordinary FFN.
  *
  * Each distinct expert of a layer is visited once, for all rows that chose it,
@@ -10,10 +10,9 @@
 #include "model/forward.h"
 #include "model/router.h"
 
-#define ASK_EVERY 4 /* expert visits between two questions about cancelling */
-
 /* Routes every row and chains, per expert, the places (row * top_k + rank) that
- * it has to fill, rows ascending. Returns how many distinct experts there are. */
+ * it has to fill, rows ascending. Returns how many distinct experts there are:
+ * s->visit, with the number of rows that chose each in s->uses. */
 static size_t route(const waste_pass *p, const waste_layer *l)
 {
     const waste_config *c = p->config;
@@ -37,6 +36,12 @@ static size_t route(const waste_pass *p, const waste_layer *l)
         }
         s->last[e] = (int)i;
     }
+    for (i = 0; i < n; i++) {
+        int at;
+
+        s->uses[i] = 0;
+        for (at = s->first[s->visit[i]]; at >= 0; at = s->next[at]) s->uses[i]++;
+    }
     return n;
 }
 
@@ -52,30 +57,61 @@ static void matrix_of(waste_vq_matrix *m, const waste_pass *p, int layer, int ki
     m->cols = cols;
     for (i = 0; i < p->quant->stages; i++)
         m->book[i] = waste_banks_codebook(p->banks, layer, kind, i);
+    m->packed = p->weights->layer[layer].packed[kind];
 }
 
-/* Applies one expert to the rows of its chain. */
-static void apply(const waste_pass *p, int layer, int expert, const unsigned char *record,
-                  const float *x)
+/* What all experts of a layer share. */
+static waste_expert expert_of(const waste_pass *p, const float *x)
 {
-    const waste_config *c = p->config;
     const waste_quant *q = p->quant;
-    const int64_t width = c->moe_width, input = c->expert_in;
-    waste_scratch *s = p->s;
-    const waste_record_layout *at = waste_banks_layout(p->banks, layer);
-    waste_expert a = {
+    const waste_scratch *s = p->s;
+    const waste_expert a = {
         .geometry = {q->stages, q->vec_dim, q->index_block, q->index_bits, q->vector_bytes},
-        .act = waste_ffn_act(c),
+        .act = waste_ffn_act(p->config),
         .x = x,
         .x_row = s->x_row,
         .h = s->expert_h,
         .y = s->expert_out,
         .y_row = s->y_row,
         .decoded = s->decoded,
+        .planar = p->weights->packing.planar,
+        .work = s->work,
     };
+
+    return a;
+}
+
+/* Tables that one row's experts of a layer share; NULL when the kernels have none.
+ * With more rows each expert makes its own: they would not stay in the CPU's cache
+ * until they are used again. */
+static const void *tables_of(const waste_pass *p, int layer, const float *x)
+{
+    const int64_t width = p->config->moe_width, input = p->config->expert_in;
+    waste_expert a = expert_of(p, x);
+
+    if (p->n != 1 || !p->weights->layer[layer].packed[0] || !p->kernels->expert_tables) return NULL;
+    p->s->x_row[0] = 0;
+    a.n = 1;
+    matrix_of(&a.gate, p, layer, 0, NULL, NULL, width, input);
+    matrix_of(&a.up, p, layer, 1, NULL, NULL, width, input);
+    p->kernels->expert_tables(&a, p->s->tables, 0,
+                              (input + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS);
+    return p->s->tables;
+}
+
+/* Applies one expert to the rows of its chain. */
+static void apply(const waste_pass *p, int layer, int expert, const unsigned char *record,
+                  const float *x, const void *tables)
+{
+    const waste_config *c = p->config;
+    const int64_t width = c->moe_width, input = c->expert_in;
+    waste_scratch *s = p->s;
+    const waste_record_layout *at = waste_banks_layout(p->banks, layer);
+    waste_expert a = expert_of(p, x);
     const unsigned char *scale;
     int i;
 
+    a.tables = tables;
     scale = record + at->scale_off;
     matrix_of(&a.gate, p, layer, 0, record + at->gate_off, scale, width, input);
     matrix_of(&a.up, p, layer, 1, record + at->up_off, scale + 2 * width, width, input);
@@ -88,25 +124,29 @@ static void apply(const waste_pass *p, int layer, int expert, const unsigned cha
     p->kernels->expert_down(&a, 0, input);
 }
 
-/* Runs all routed experts of the layer on x; their results are in expert_out. */
+/* Runs all routed experts of the layer on x; their results are in expert_out. All
+ * are asked for before the first multiply, and so are those that the next layer
+ * will probably want: their reads hide behind this layer's arithmetic. */
 static waste_status experts(const waste_pass *p, int layer, const float *x)
 {
     waste_scratch *s = p->s;
     const size_t n = route(p, &p->weights->layer[layer]);
-    waste_status st = WASTE_OK;
-    const void *record;
+    const void *record, *tables = NULL;
+    waste_status st;
+    int expert;
     size_t i;
 
-    waste_cache_want(p->cache, layer, s->visit, n);
-    for (i = 0; i < n && !st; i++) {
-        if (i && i % ASK_EVERY == 0) st = waste_forward_cancelled(p, layer);
-        if (!st) st = waste_cache_hold(p->cache, layer, s->visit[i], &record, p->err);
+    st = waste_cache_ask(p->cache, layer, s->visit, s->uses, n, p->n, p->err);
+    if (!st) waste_lookahead(p, layer);
+    if (!st) tables = tables_of(p, layer, x);
+    while (!st) {
+        st = waste_cache_take(p->cache, &expert, &record, p->cancel, p->err);
         if (st) break;
-        apply(p, layer, s->visit[i], record, x);
-        waste_cache_release(p->cache, layer, s->visit[i]);
+        apply(p, layer, expert, record, x, tables);
+        waste_cache_release(p->cache, layer, expert);
     }
     for (i = 0; i < n; i++) s->first[s->visit[i]] = -1;
-    return st;
+    return st == WASTE_DONE ? WASTE_OK : st;
 }
 
 /* Each row's weighted sum over its experts, in routing order. */

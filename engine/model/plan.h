@@ -1,28 +1,67 @@
-/* How the RAM budget is divided (spec runtime.md 1, 2). Pure but for a look at
- * the machine's memory. */
+/* Where the memory goes (docs/memory.md): how large the parts of a model
+ * are, and how a RAM budget is divided among them. Opening a model and the
+ * report of a plan both come here, so they cannot disagree. Pure functions.
+ *
+ * Every term is bounded by the manifest's checks (docs/format.md 2), so that 64
+ * bits hold all sums. */
 #ifndef WASTE_PLAN_H
 #define WASTE_PLAN_H
 
+#include "base/ram.h"
 #include "model/config.h"
 
+#define WASTE_PLAN_SETS 3 /* working sets that a chosen budget has room for, at most */
+
 typedef struct waste_plan {
-    /* given */
-    uint64_t trunk;   /* resident tensors and codebooks */
-    uint64_t tables;  /* manifest, handles, tokenizer: small things, estimated */
-    uint64_t scratch; /* of the pass */
-    uint64_t state;   /* of one sequence that fills the context */
-    uint64_t record;  /* a cache slot with its bookkeeping; 0 without experts */
-    uint64_t records; /* of all layers */
-    int top_k;
-    /* worked out */
+    /* sizes, in bytes unless the name says otherwise: waste_plan_size */
+    uint64_t trunk;      /* resident tensors */
+    uint64_t codebooks;  /* of all MoE layers, as f32 */
+    uint64_t tables;     /* manifest, handles, tokenizer, the cache's index: estimated from above */
+    uint64_t scratch;    /* of the pass */
+    uint64_t state;      /* of one sequence that fills the context */
+    uint64_t generation; /* buffers of one generation whose prompt fills the context */
+    uint64_t record;     /* the largest, as it is read; 0 without experts */
+    uint64_t slot;       /* of the cache, for one record, with its bookkeeping */
+    uint64_t records;    /* of all layers */
+    uint64_t working_set; /* what one token reads when nothing is in memory */
+    int top_k, moe_layers;
+    /* the division: waste_plan_divide */
     uint64_t min_slots; /* 0 without experts */
+    uint64_t min_cache; /* bytes of these */
     uint64_t floor;     /* the least that the model runs with */
-    uint64_t slots;     /* of the cache */
-    uint64_t sequences; /* what sequences may take in all; UINT64_MAX: no limit */
+    uint64_t budget;    /* given or chosen; sizes the cache */
+    int sets;           /* working sets that a chosen budget adds to the floor */
+    /* What everything together may take: the budget, if one is given. Otherwise
+     * three quarters of the usable RAM: the cache is as large as the chosen budget
+     * makes it, and what lies between is for further sequences. */
+    uint64_t limit;
+    uint64_t slots; /* of the cache */
+    /* What sequences, and the generations after the first, may take in all. */
+    uint64_t sequences;
 } waste_plan;
 
-/* Fills the second half. budget 0: chosen here. WASTE_RAM_BUDGET names the floor
- * when the budget is below it. */
-waste_status waste_plan_divide(waste_plan *p, uint64_t budget, waste_error *err);
+/* Fills the first half. trunk: bytes of the resident tensors (weights.h); rows:
+ * of the pass's scratch; context: positions of a sequence. WASTE_RAM_BUDGET when
+ * the scratch does not fit the address space. */
+waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
+                             uint64_t trunk, int rows, int64_t context, int has_tokenizer,
+                             waste_error *err);
+
+/* Fills the second half. usable: bytes of RAM or WASTE_RAM_UNKNOWN. budget 0: the
+ * largest of floor + k working sets, k = 3, 2, 1, that is at most 3/4 of usable,
+ * else the floor; no more than the floor and all experts. WASTE_RAM_BUDGET names
+ * the floor when the budget is below it; then slots and sequences are 0. */
+waste_status waste_plan_divide(waste_plan *p, uint64_t budget, uint64_t usable, waste_error *err);
+
+/* Takes slots from the cache: what they took goes to nobody, since memory has
+ * just turned out to be less than planned. */
+void waste_plan_shrink(waste_plan *p, uint64_t slots);
+
+/* Bytes that a generation allocates beside its sequence. */
+uint64_t waste_plan_generation(int vocab, uint64_t prompt_tokens);
+
+/* From which budget on the operating system may take pages that count as
+ * resident: 3/4 of usable. */
+uint64_t waste_plan_cliff(uint64_t usable);
 
 #endif

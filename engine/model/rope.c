@@ -1,5 +1,5 @@
 /* Rotary position embedding: see rope.h. No state, any thread. The table is
- * built in f64 and stored f32, as are the angles (spec model.md 11). */
+ * built in f64 and stored f32, as are the angles (docs/model.md 11). */
 #include "model/rope.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Rotary position embedding with YaRN scaling (spec model.md 5.3). Pairs are
+/* Rotary position embedding with YaRN scaling (docs/model.md 5.3). Pairs are
  * adjacent elements (2j, 2j + 1). Pure functions. */
 #ifndef WASTE_ROPE_H
 #define WASTE_ROPE_H

@@ -1,4 +1,4 @@
-/* The choice of experts for one row (spec model.md 7, steps 1 to 3). Pure. */
+/* The choice of experts for one row (docs/model.md 7, steps 1 to 3). Pure. */
 #ifndef WASTE_ROUTER_H
 #define WASTE_ROUTER_H
 

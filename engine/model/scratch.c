@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "kernels/kernels.h"
 #include "model/rope.h"
 
 static size_t max2(size_t a, size_t b)
@@ -83,11 +84,29 @@ static void carve_moe(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->expert_sum = waste_arena_take(a, t * w, sizeof(float));
     s->routed = waste_arena_take(a, c->latent ? t * (size_t)c->hidden : 0, sizeof(float));
     s->visit = waste_arena_take(a, e < tk ? e : tk, sizeof(int));
+    s->uses = waste_arena_take(a, e < tk ? e : tk, sizeof(int));
     s->first = waste_arena_take(a, e, sizeof(int));
     s->last = waste_arena_take(a, e, sizeof(int));
     s->next = waste_arena_take(a, tk, sizeof(int));
     s->x_row = waste_arena_take(a, t, sizeof(int));
     s->y_row = waste_arena_take(a, t, sizeof(int));
+    s->tables = waste_arena_take(a, 1, waste_kernels_tables_most(c->expert_in));
+}
+
+/* What the slots of the kernels need for the shapes of this model. */
+static size_t work_bytes(const waste_config *c, size_t t)
+{
+    const waste_kernel_limits l = {
+        .rows = t,
+        .cols = (int64_t)widest(c),
+        .width = c->experts ? c->moe_width : 0,
+        .in = c->experts ? c->expert_in : 0,
+        .heads = c->n_mla ? c->heads : 0,
+        .rank = c->kv_rank,
+        .rope = c->rope_dim,
+    };
+
+    return waste_kernels_work_bytes(&l);
 }
 
 size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, char *block)
@@ -101,6 +120,7 @@ size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, ch
     s->normed = waste_arena_take(&a, t * h, sizeof(float));
     s->out = waste_arena_take(&a, t * h, sizeof(float));
     s->decoded = waste_arena_take(&a, widest(c), sizeof(float));
+    s->work = waste_arena_take(&a, 1, work_bytes(c, t));
     s->logits = waste_arena_take(&a, t, sizeof(float *));
     if (c->ares_block > 0) {
         const size_t blocks = (size_t)(c->layers / c->ares_block + 2);

@@ -18,6 +18,7 @@ typedef struct waste_scratch {
     float *out;     /* [T][hidden] output of a sub-layer */
     float *mix;     /* AttnRes: scores, then [hidden] */
     float *decoded; /* one or two rows of weights, the widest */
+    void *work;     /* of the kernels: waste_kernels_work_bytes */
     float **logits; /* [T] */
 
     /* KDA */
@@ -49,9 +50,11 @@ typedef struct waste_scratch {
     float *expert_sum;        /* [T][expert_in] */
     float *routed;            /* [T][hidden] latent MoE: projected back */
     int *visit;               /* [min(experts, T * top_k)] distinct experts of a chunk */
+    int *uses;                /* like visit: how many rows chose it */
     int *first, *last;        /* [experts] ends of a chain of T * top_k places; -1: none */
     int *next;                /* [T * top_k] */
     int *x_row, *y_row;       /* [T] */
+    void *tables;             /* of one row, for all experts of a layer */
 } waste_scratch;
 
 /* Sets every pointer into `block`, or with NULL only measures. Returns bytes; 0

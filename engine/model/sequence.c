@@ -1,6 +1,11 @@
 /* State of one sequence: see sequence.h. The KDA part is one block of fixed
- * size, zero at the start; latents come in blocks and are never moved. */
+ * size, zero at the start; latents come in blocks and are never moved. Before each
+ * block stands how many sequences hold it. What always holds: a block that more
+ * than one holds is full. */
 #include "model/sequence.h"
+
+#include <stdatomic.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "kernels/kernels.h"
@@ -10,31 +15,90 @@ static size_t kda_channels(const waste_config *c)
     return (size_t)c->kda_heads * (size_t)c->kda_dim;
 }
 
-/* Floats of one KDA layer: at most 2^31 * 2^16 + 3 * 2^31 * 63 (container.md 2.5). */
-static size_t kda_floats(const waste_config *c)
+#define BLOCK_HEAD 64 /* of each block, before its floats; keeps them aligned */
+
+size_t waste_sequence_state_floats(const waste_config *c)
 {
-    return kda_channels(c) * ((size_t)c->kda_dim + 3 * (size_t)(c->taps - 1));
+    return kda_channels(c) * (size_t)c->kda_dim;
 }
 
-static size_t block_floats(const waste_config *c)
+size_t waste_sequence_ring_floats(const waste_config *c)
 {
-    return WASTE_LATENT_BLOCK * ((size_t)c->kv_rank + (size_t)c->rope_dim);
+    return 3 * kda_channels(c) * (size_t)(c->taps - 1);
 }
+
+size_t waste_sequence_latent_floats(const waste_config *c)
+{
+    return (size_t)c->kv_rank + (size_t)c->rope_dim;
+}
+
+/* Floats of one KDA layer: at most 2^31 * 2^16 + 3 * 2^31 * 63 (docs/format.md 2.5). */
+static size_t kda_floats(const waste_config *c)
+{
+    return waste_sequence_state_floats(c) + waste_sequence_ring_floats(c);
+}
+
+static size_t block_bytes(const waste_config *c)
+{
+    return BLOCK_HEAD + WASTE_LATENT_BLOCK * waste_sequence_latent_floats(c) * sizeof(float);
+}
+
+/* ---- blocks ---------------------------------------------------------------- */
+
+static _Atomic int *holders(float *block)
+{
+    return (_Atomic int *)(void *)((char *)block - BLOCK_HEAD);
+}
+
+static float *block_new(size_t bytes)
+{
+    char *p = waste_mem_aligned(64, bytes);
+    float *block;
+
+    if (!p) return NULL;
+    block = (float *)(void *)(p + BLOCK_HEAD);
+    atomic_init(holders(block), 1);
+    return block;
+}
+
+/* 1 when that was the last hold. */
+static int block_release(float *block)
+{
+    if (atomic_fetch_sub(holders(block), 1) != 1) return 0;
+    waste_mem_free((char *)block - BLOCK_HEAD);
+    return 1;
+}
+
+/* ---- sequences --------------------------------------------------------------- */
 
 static size_t blocks_for(int64_t positions)
 {
     return (size_t)(positions / WASTE_LATENT_BLOCK + (positions % WASTE_LATENT_BLOCK != 0));
 }
 
-uint64_t waste_sequence_bytes(const waste_config *c, int64_t positions)
+/* Without the blocks themselves. The table of them has room for twice as many at
+ * most. */
+static uint64_t own_bytes(const waste_config *c, int64_t positions)
 {
     uint64_t n = sizeof(waste_seq);
 
     if (c->n_kda) n += (uint64_t)c->n_kda * kda_floats(c) * sizeof(float);
-    if (c->n_mla) /* the table of blocks has room for twice as many at most */
-        n += (uint64_t)c->n_mla * blocks_for(positions) *
-             (block_floats(c) * sizeof(float) + 2 * sizeof(float *));
+    if (c->n_mla) n += (uint64_t)c->n_mla * blocks_for(positions) * 2 * sizeof(float *);
     return n;
+}
+
+uint64_t waste_sequence_bytes(const waste_config *c, int64_t positions)
+{
+    return own_bytes(c, positions) +
+           (c->n_mla ? (uint64_t)c->n_mla * blocks_for(positions) * block_bytes(c) : 0);
+}
+
+uint64_t waste_sequence_fork_bytes(const waste_seq *s)
+{
+    const int tail = s->length % WASTE_LATENT_BLOCK != 0;
+
+    return own_bytes(s->config, s->length) +
+           (tail ? (uint64_t)s->config->n_mla * block_bytes(s->config) : 0);
 }
 
 waste_status waste_sequence_new(waste_seq **out, waste_model *m, const waste_config *c,
@@ -67,32 +131,42 @@ waste_status waste_sequence_new(waste_seq **out, waste_model *m, const waste_con
     return WASTE_OK;
 }
 
-void waste_sequence_free(waste_seq *s)
+uint64_t waste_sequence_free(waste_seq *s)
 {
+    uint64_t bytes;
     size_t b;
     int i;
 
-    if (!s) return;
+    if (!s) return 0;
+    bytes = s->config ? own_bytes(s->config, s->reserved) : 0;
     for (i = 0; i < WASTE_MAX_LAYERS; i++) {
-        for (b = 0; b < s->layer[i].n_blocks; b++) waste_mem_free(s->layer[i].block[b]);
+        for (b = 0; b < s->layer[i].n_blocks; b++)
+            if (block_release(s->layer[i].block[b])) bytes += block_bytes(s->config);
         waste_mem_free(s->layer[i].block);
     }
     waste_mem_free(s->fixed);
     waste_mem_free(s);
+    return bytes;
 }
 
-static int grow(waste_seq_layer *l, size_t blocks, size_t floats)
+static int make_room(waste_seq_layer *l, size_t blocks)
 {
-    if (blocks > l->space) {
-        size_t space = blocks > 2 * l->space ? blocks : 2 * l->space;
-        float **p = waste_mem_resize(l->block, space * sizeof *p);
+    size_t space = blocks > 2 * l->space ? blocks : 2 * l->space;
+    float **p;
 
-        if (!p) return -1;
-        l->block = p;
-        l->space = space;
-    }
+    if (blocks <= l->space) return 0;
+    p = waste_mem_resize(l->block, space * sizeof *p);
+    if (!p) return -1;
+    l->block = p;
+    l->space = space;
+    return 0;
+}
+
+static int grow(waste_seq_layer *l, size_t blocks, size_t bytes)
+{
+    if (make_room(l, blocks)) return -1;
     while (l->n_blocks < blocks) {
-        float *p = waste_mem_aligned(64, floats * sizeof *p);
+        float *p = block_new(bytes);
 
         if (!p) return -1;
         l->block[l->n_blocks++] = p;
@@ -106,9 +180,46 @@ waste_status waste_sequence_reserve(waste_seq *s, int64_t positions, waste_error
     int i;
 
     for (i = 0; i < c->layers && positions > s->reserved; i++)
-        if (!c->is_kda[i] && grow(&s->layer[i], blocks_for(positions), block_floats(c)))
+        if (!c->is_kda[i] && grow(&s->layer[i], blocks_for(positions), block_bytes(c)))
             return waste_fail(err, WASTE_NOMEM, "out of memory for %lld positions of a sequence",
                               (long long)positions);
     if (positions > s->reserved) s->reserved = positions;
+    return WASTE_OK;
+}
+
+/* Full blocks are held once more, the one that is not full is copied. */
+static int share(waste_seq_layer *to, const waste_seq_layer *from, int64_t length, size_t bytes)
+{
+    const size_t full = (size_t)(length / WASTE_LATENT_BLOCK);
+
+    if (make_room(to, blocks_for(length))) return -1;
+    for (; to->n_blocks < full; to->n_blocks++) {
+        to->block[to->n_blocks] = from->block[to->n_blocks];
+        atomic_fetch_add(holders(to->block[to->n_blocks]), 1);
+    }
+    if (grow(to, blocks_for(length), bytes)) return -1;
+    if (length % WASTE_LATENT_BLOCK) memcpy(to->block[full], from->block[full], bytes - BLOCK_HEAD);
+    return 0;
+}
+
+waste_status waste_sequence_fork(waste_seq **out, const waste_seq *s, waste_error *err)
+{
+    const waste_config *c = s->config;
+    waste_seq *f;
+    waste_status st = waste_sequence_new(&f, s->model, c, err);
+    int i, failed = 0;
+
+    *out = NULL;
+    if (st) return st;
+    if (c->n_kda) memcpy(f->fixed, s->fixed, (size_t)c->n_kda * kda_floats(c) * sizeof *f->fixed);
+    for (i = 0; i < c->layers && !failed; i++)
+        if (!c->is_kda[i]) failed = share(&f->layer[i], &s->layer[i], s->length, block_bytes(c));
+    if (failed) {
+        waste_sequence_free(f);
+        return waste_fail(err, WASTE_NOMEM, "out of memory for a fork of %lld positions",
+                          (long long)s->length);
+    }
+    f->length = f->reserved = s->length;
+    *out = f;
     return WASTE_OK;
 }

@@ -1,6 +1,8 @@
-/* What the tokens of one sequence have left behind (spec model.md 9): per KDA
+/* What the tokens of one sequence have left behind (docs/model.md 9): per KDA
  * layer the recurrent state and the convolution rings, per MLA layer the latents,
- * in blocks that are added as the sequence grows. One thread at a time. */
+ * in blocks that are added as the sequence grows. A fork shares the blocks that are
+ * full: nobody writes them again, and the last sequence to let go of one frees it.
+ * One thread at a time; sequences that share blocks may be on several. */
 #ifndef WASTE_SEQUENCE_H
 #define WASTE_SEQUENCE_H
 
@@ -9,7 +11,7 @@
 typedef struct waste_seq_layer {
     float *state;           /* KDA: [heads][dim key][dim value] */
     float *ring[3];         /* KDA: q, k, v, each [channels][taps - 1], oldest first */
-    float **block;          /* MLA: each [WASTE_LATENT_BLOCK][rank + rope] */
+    float **block;          /* MLA: each [WASTE_LATENT_BLOCK][rank + rope]; counted */
     size_t n_blocks, space; /* filled, and room in `block` */
 } waste_seq_layer;
 
@@ -20,13 +22,18 @@ struct waste_seq {
     int64_t planned;  /* length once the running step is done */
     int64_t reserved; /* positions that there is room for */
     int broken;       /* a pass failed half-way: the state means nothing */
+    uint64_t loaded;  /* bytes loaded so far, while its parts are (state.h) */
     float *fixed;     /* what the KDA layers' pointers point into */
     waste_seq_layer layer[WASTE_MAX_LAYERS];
 };
 
 waste_status waste_sequence_new(waste_seq **out, waste_model *m, const waste_config *c,
                                 waste_error *err);
-void waste_sequence_free(waste_seq *s); /* NULL is fine */
+/* The same state once more, with room for no more than its length. Its full blocks
+ * are those of s. s is not broken. */
+waste_status waste_sequence_fork(waste_seq **out, const waste_seq *s, waste_error *err);
+/* NULL is fine. Returns the bytes that are free now: blocks that others share stay. */
+uint64_t waste_sequence_free(waste_seq *s);
 
 /* Room for `positions` in every MLA layer. On failure the sequence is as it was
  * but for spare room. */
@@ -34,5 +41,13 @@ waste_status waste_sequence_reserve(waste_seq *s, int64_t positions, waste_error
 
 /* Bytes of a sequence with room for that many positions. */
 uint64_t waste_sequence_bytes(const waste_config *c, int64_t positions);
+/* Bytes that a fork of it allocates. */
+uint64_t waste_sequence_fork_bytes(const waste_seq *s);
+
+/* Floats of one KDA layer's S, of its three rings together, and of one position's
+ * latents in one MLA layer. */
+size_t waste_sequence_state_floats(const waste_config *c);
+size_t waste_sequence_ring_floats(const waste_config *c);
+size_t waste_sequence_latent_floats(const waste_config *c);
 
 #endif

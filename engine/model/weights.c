@@ -206,6 +206,7 @@ waste_status waste_weights_open(waste_weights **out, waste_tensors *t, const was
 void waste_weights_close(waste_weights *w)
 {
     if (!w) return;
+    waste_mem_free(w->packing.books);
     waste_mem_free(w->rope);
     waste_mem_free(w);
 }

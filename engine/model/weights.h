@@ -1,4 +1,4 @@
-/* The tensors of the text model by handle (spec model.md 3). Names are resolved
+/* The tensors of the text model by handle (docs/model.md 3). Names are resolved
  * once, when the model opens; the pass looks up nothing. Immutable after
  * waste_tensors_load; any thread may read. */
 #ifndef WASTE_WEIGHTS_H
@@ -14,7 +14,7 @@ typedef struct waste_ffn {
     int width;
 } waste_ffn;
 
-/* Shapes as in the spec; NULL where the layer or the configuration has none. */
+/* Shapes as in docs/model.md 3; NULL where the layer or the configuration has none. */
 typedef struct waste_layer {
     const float *attn_norm, *ffn_norm;
     const float *attn_res_norm, *attn_res_proj, *ffn_res_norm, *ffn_res_proj;
@@ -30,7 +30,17 @@ typedef struct waste_layer {
     waste_ffn ffn; /* dense, or the shared experts */
     const waste_tensor *router, *latent_down, *latent_up;
     const float *router_bias, *latent_norm;
+    const void *packed[3]; /* books of gate, up, down for the kernels (pack.h); or NULL */
 } waste_layer;
+
+/* How experts are kept for the kernels in force: see pack.h. */
+typedef struct waste_packing {
+    const waste_kernels *kernels;
+    waste_vq_geometry geometry;
+    const struct waste_record_layout *layout;
+    int planar;  /* records went through kernels->pack_record */
+    void *books; /* of all layers */
+} waste_packing;
 
 typedef struct waste_weights {
     const waste_tensor *embedding, *head;
@@ -38,6 +48,7 @@ typedef struct waste_weights {
     float *rope;       /* [waste_rope_pairs] */
     float mla_scale;   /* of attention scores */
     uint64_t resident; /* bytes that waste_tensors_load will read */
+    waste_packing packing;
     waste_layer layer[WASTE_MAX_LAYERS];
 } waste_weights;
 
@@ -50,8 +61,8 @@ void waste_weights_close(waste_weights *w);
 
 static inline waste_matrix waste_weights_matrix(const waste_tensor *t)
 {
-    waste_matrix m = {t->fmt,  t->data,  t->scales,   t->rows,
-                      t->cols, t->group, t->n_groups, t->row_bytes};
+    waste_matrix m = {t->fmt,   t->data,     t->scales,    t->rows, t->cols,
+                      t->group, t->n_groups, t->row_bytes, t->tiled};
     return m;
 }
 

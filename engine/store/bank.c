@@ -14,6 +14,7 @@
 
 typedef struct bank {
     waste_file file;
+    int direct; /* past the page cache */
     char *path; /* NULL: the layer has no bank */
     uint64_t stride;
     int codebook_base;
@@ -24,7 +25,11 @@ struct waste_banks {
     const waste_manifest *manifest;
     waste_bank_shape shape;
     waste_record_layout layout; /* one for all: shape and quantiser are */
-    int verify;
+    unsigned flags;
+    waste_bank_pack *pack;
+    void *pack_ctx;
+    waste_bank_fault *fault;
+    void *fault_ctx;
     int index_range; /* entries that an index can name */
     uint64_t slot_bytes;
     bank bank[WASTE_MAX_LAYERS];
@@ -113,6 +118,7 @@ static waste_status read_codebooks(waste_banks *b, waste_error *err)
     st = waste_file_open(&f, path, err);
     for (layer = 0; !st && layer < b->shape.layers; layer++)
         if (b->bank[layer].path) st = read_books(b, layer, &f, path, raw, err);
+    if (f.fd != WASTE_FILE_CLOSED) waste_file_drop(&f, 0, 0);
     waste_file_close(&f);
     waste_mem_free(raw);
     return st;
@@ -140,7 +146,8 @@ static waste_status open_bank(waste_banks *b, int layer, waste_error *err)
     if (!k->path) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
     k->stride = entry->record_bytes;
     k->codebook_base = entry->codebook_base;
-    st = waste_file_open(&k->file, path, &e);
+    st = waste_file_open_direct(&k->file, path, (size_t)k->stride,
+                                !(b->flags & WASTE_BANKS_BUFFERED), &k->direct, &e);
     if (!st) st = waste_file_size(&k->file, path, &size, &e);
     if (st) return waste_fail(err, st, "bank of layer %d: %s", layer, e.text);
     if (size < wanted)
@@ -153,7 +160,7 @@ static waste_status open_bank(waste_banks *b, int layer, waste_error *err)
 }
 
 waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
-                              const waste_bank_shape *shape, int verify, waste_error *err)
+                              const waste_bank_shape *shape, unsigned flags, waste_error *err)
 {
     waste_banks *b;
     int i;
@@ -166,7 +173,7 @@ waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
     if (!b) return waste_fail(err, WASTE_NOMEM, "out of memory opening the banks of %s", m->dir);
     b->manifest = m;
     b->shape = *shape;
-    b->verify = verify;
+    b->flags = flags;
     b->index_range = 1 << m->quant.index_bits;
     for (i = 0; i < WASTE_MAX_LAYERS; i++) b->bank[i].file.fd = WASTE_FILE_CLOSED;
     waste_record_layout_of(&b->layout, &m->quant, shape->width, shape->input);
@@ -207,20 +214,48 @@ waste_status waste_banks_read(const waste_banks *b, int layer, int expert, void 
     if (!k || expert < 0 || expert >= b->shape.experts)
         return waste_fail(err, WASTE_ARG, "%s has no expert %d in layer %d", b->manifest->dir,
                           expert, layer);
-    st =
-        waste_file_read(&k->file, k->path, to, (size_t)k->stride, (uint64_t)expert * k->stride, &e);
+    st = b->fault ? b->fault(b->fault_ctx, layer, expert, &e) : WASTE_OK;
+    if (!st)
+        st = waste_file_read_blocks(&k->file, k->path, to, (size_t)k->stride,
+                                    (uint64_t)expert * k->stride, &e);
     if (st) return waste_fail(err, st, "layer %d, expert %d: %s", layer, expert, e.text);
     memcpy(&h, to, sizeof h);
     st = waste_record_check(&h, &b->layout, &b->manifest->quant, layer, expert, k->codebook_base,
                             k->stride, k->path, err);
-    if (st || !b->verify) return st;
-    crc = waste_record_crc(to, &b->layout);
-    if (crc != h.crc32)
-        return waste_fail(err, WASTE_IO,
-                          "%s: layer %d, expert %d: checksum of the record is %08x, header says "
-                          "%08x",
-                          k->path, layer, expert, crc, h.crc32);
-    return WASTE_OK;
+    if (!st && b->flags & WASTE_BANKS_VERIFY) {
+        crc = waste_record_crc(to, &b->layout);
+        if (crc != h.crc32)
+            st = waste_fail(err, WASTE_IO,
+                            "%s: layer %d, expert %d: checksum of the record is %08x, header "
+                            "says %08x",
+                            k->path, layer, expert, crc, h.crc32);
+    }
+    if (!st && b->pack) b->pack(b->pack_ctx, to);
+    return st;
+}
+
+void waste_banks_pack(waste_banks *b, waste_bank_pack *pack, void *ctx)
+{
+    b->pack = pack;
+    b->pack_ctx = ctx;
+}
+
+void waste_banks_fault(waste_banks *b, waste_bank_fault *fault, void *ctx)
+{
+    b->fault = fault;
+    b->fault_ctx = ctx;
+}
+
+void waste_banks_modes(const waste_banks *b, int *direct, int *buffered)
+{
+    int i;
+
+    *direct = *buffered = 0;
+    for (i = 0; i < WASTE_MAX_LAYERS; i++) {
+        if (!b->bank[i].path) continue;
+        *direct += b->bank[i].direct;
+        *buffered += !b->bank[i].direct;
+    }
 }
 
 uint64_t waste_banks_slot_bytes(const waste_banks *b)

@@ -16,13 +16,17 @@ typedef struct waste_bank_shape {
     int64_t input; /* their columns, and rows of down (W) */
 } waste_bank_shape;
 
+/* How to read: flags of waste_banks_open. */
+#define WASTE_BANKS_VERIFY   1 /* check each record's crc32 when it is read */
+#define WASTE_BANKS_BUFFERED 2 /* through the page cache, not past it */
+
 /* Opens every bank file and reads the codebooks that the layers refer to into
  * f32. `m` must outlive the result; `shape` is copied and has passed
  * waste_config_read against it. A bank that is shorter than its records is
- * refused here (WASTE_FORMAT, naming file and layer). verify: each record's
- * crc32 is checked when it is read. */
+ * refused here (WASTE_FORMAT, naming file and layer). Each is read past the page
+ * cache if one real read of a record shows that it can be, otherwise through it. */
 waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
-                              const waste_bank_shape *shape, int verify, waste_error *err);
+                              const waste_bank_shape *shape, unsigned flags, waste_error *err);
 void waste_banks_close(waste_banks *b);
 /* Largest record of all banks: the size of a cache slot. 0 without experts. */
 uint64_t waste_banks_slot_bytes(const waste_banks *b);
@@ -33,6 +37,20 @@ uint64_t waste_banks_slot_bytes(const waste_banks *b);
  * expert: WASTE_IO for the record, WASTE_ARG when there is no such expert. */
 waste_status waste_banks_read(const waste_banks *b, int layer, int expert, void *to,
                               waste_error *err);
+/* Every record read from now on passes through `pack` after all checks, on the
+ * thread that reads, before anyone else sees it: kernels may want its bytes in
+ * another order. Set while nothing reads. */
+typedef void waste_bank_pack(void *ctx, void *record);
+void waste_banks_pack(waste_banks *b, waste_bank_pack *pack, void *ctx);
+/* How many banks are read past the page cache, and how many through it. */
+void waste_banks_modes(const waste_banks *b, int *direct, int *buffered);
+
+/* Tests: before every read `fault` is called by the thread that reads; what it
+ * returns, if not WASTE_OK, is the result, and the bytes are junk. Set while
+ * nothing reads. */
+typedef waste_status waste_bank_fault(void *ctx, int layer, int expert, waste_error *err);
+void waste_banks_fault(waste_banks *b, waste_bank_fault *fault, void *ctx);
+
 const waste_bank_shape *waste_banks_shape(const waste_banks *b);
 /* 0 and NULL for a layer without a bank. */
 uint64_t waste_banks_record_bytes(const waste_banks *b, int layer);

@@ -10,7 +10,7 @@
 
 #define WASTE_MAX_LAYERS 128
 
-/* Geometry of the expert quantiser (spec: manifest.expert_quant). */
+/* Geometry of the expert quantiser (docs/format.md 2.2). */
 typedef struct waste_quant {
     int stages;       /* 1..8 */
     int vec_dim;      /* 1..64 */
@@ -44,7 +44,7 @@ typedef struct waste_manifest {
     waste_json *json;         /* owns all borrowed names */
     const waste_json *config; /* text model configuration */
     const waste_json *outer;  /* config._outer, or the object around text_config, or NULL */
-    const char *arch;         /* to report: container.md 2.1 */
+    const char *arch;         /* to report: docs/format.md 2.1 */
     const char *prefix;       /* of text-model tensors, "" if none */
     waste_quant quant;
     waste_trunk_entry *trunk; /* sorted by name, first of duplicates only */

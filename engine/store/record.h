@@ -5,7 +5,7 @@
 
 #include "store/manifest.h"
 
-/* Sizes and offsets of a record's parts (container.md 5.6). width: rows of gate
+/* Sizes and offsets of a record's parts (docs/format.md 5.6). width: rows of gate
  * and up (I); input: their columns (W). Both are multiples of vec_dim. */
 typedef struct waste_record_layout {
     uint64_t gate_off, up_off, down_off, scale_off, scale_end, bytes;
@@ -18,7 +18,7 @@ void waste_record_layout_of(waste_record_layout *l, const waste_quant *q, int64_
 uint64_t waste_record_index_pos(const waste_quant *q, int64_t n_vectors, int64_t row,
                                 int64_t vector);
 
-/* The checks of container.md 5.7 that cost O(1), offsets compared exactly. The
+/* The checks of docs/format.md 5.7 that cost O(1), offsets compared exactly. The
  * error names `file`, layer, expert and the field. */
 waste_status waste_record_check(const waste_record_header *h, const waste_record_layout *l,
                                 const waste_quant *q, int layer, int expert, int codebook_base,

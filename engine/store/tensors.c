@@ -14,6 +14,10 @@
 #include "base/mem.h"
 #include "kernels/quant.h"
 
+#define PART   ((uint64_t)8 << 20)  /* largest read */
+#define AHEAD  ((uint64_t)32 << 20) /* asked of the disk before it is needed */
+#define BEHIND ((uint64_t)64 << 20) /* kept in the page cache at most, after use */
+
 typedef struct want {
     waste_tensor tensor;
     const waste_trunk_entry *entry;
@@ -45,6 +49,7 @@ struct waste_tensors {
     slot *slots;
     size_t n_wants;
     char *block; /* all resident data */
+    size_t block_bytes;
     int loaded;
 };
 
@@ -88,7 +93,7 @@ void waste_tensors_close(waste_tensors *t)
         waste_mem_free(s);
     }
     waste_file_close(&t->file);
-    waste_mem_free(t->block);
+    waste_mem_region_free(t->block, t->block_bytes);
     waste_mem_free(t->of);
     waste_mem_free(t->path);
     waste_mem_free(t);
@@ -239,34 +244,59 @@ static size_t carve(piece *p, size_t n, char *base, int *overflow)
     return a.used;
 }
 
-static waste_status read_piece(const waste_tensors *t, const piece *p, waste_error *err)
+/* Where the file is being read. The disk is kept busy AHEAD bytes in front, so
+ * that many small tensors cost no more than one large one; what lies behind leaves
+ * the page cache, where it would stand a second time. */
+typedef struct stream {
+    uint64_t ahead, dropped; /* asked for, and dropped, up to here */
+} stream;
+
+static void move_on(const waste_tensors *t, stream *s, uint64_t at)
+{
+    for (s->ahead = s->ahead < at ? at : s->ahead; s->ahead < at + AHEAD; s->ahead += PART)
+        waste_file_ahead(&t->file, s->ahead, PART);
+    if (at < s->dropped + BEHIND) return;
+    waste_file_drop(&t->file, s->dropped, at - s->dropped);
+    s->dropped = at;
+}
+
+static waste_status read_piece(const waste_tensors *t, const piece *p, stream *s, waste_error *err)
 {
     waste_error e = {0};
-    waste_status st = waste_file_read(&t->file, t->path, p->to, (size_t)p->bytes, p->off, &e);
+    uint64_t at, n;
+    waste_status st = WASTE_OK;
 
+    for (at = 0; at < p->bytes && !st; at += n) {
+        n = p->bytes - at < PART ? p->bytes - at : PART;
+        move_on(t, s, p->off + at);
+        st = waste_file_read(&t->file, t->path, (char *)p->to + at, (size_t)n, p->off + at, &e);
+    }
     return st ? waste_fail(err, st, "tensor %s: %s", p->of->tensor.name, e.text) : WASTE_OK;
 }
 
 static waste_status load_pieces(waste_tensors *t, piece *p, waste_error *err)
 {
     size_t i, n = list_pieces(t, p), bytes;
+    stream s = {0, 0};
     int overflow;
     waste_status st = WASTE_OK;
 
     bytes = carve(p, n, NULL, &overflow);
     if (bytes == 0) return WASTE_OK;
-    t->block = overflow ? NULL : waste_mem_aligned(64, bytes);
+    t->block = overflow ? NULL : waste_mem_region(bytes);
+    t->block_bytes = bytes;
     if (!t->block)
         return waste_fail(err, WASTE_NOMEM, "no memory for the %zu bytes of %s that stay resident",
                           bytes, t->path);
     carve(p, n, t->block, &overflow);
     for (i = 0; !st && i < n; i++) {
-        st = read_piece(t, &p[i], err);
+        st = read_piece(t, &p[i], &s, err);
         if (p[i].is_scales)
             p[i].of->tensor.scales = p[i].to;
         else
             p[i].of->tensor.data = p[i].to;
     }
+    waste_file_drop(&t->file, 0, 0);
     return st;
 }
 
@@ -284,6 +314,14 @@ waste_status waste_tensors_load(waste_tensors *t, waste_error *err)
     for (s = t->slots; !st && s; s = s->next) *s->to = s->from->tensor.data;
     waste_mem_free(p);
     return st;
+}
+
+waste_tensor *waste_tensors_change(waste_tensors *t, const waste_tensor *x)
+{
+    want *w = t->wants;
+
+    while (w && &w->tensor != x) w = w->next;
+    return w ? &w->tensor : NULL;
 }
 
 /* ---- single rows ------------------------------------------------------ */
@@ -321,7 +359,7 @@ waste_status waste_tensors_row(const waste_tensors *t, const waste_tensor *x, in
     if (row < 0 || row >= x->rows)
         return waste_fail(err, WASTE_ARG, "row %lld of tensor %s, which has %lld", (long long)row,
                           x->name, (long long)x->rows);
-    if (x->data) {
+    if (x->data && !x->tiled) {
         decode(x, (const char *)x->data + row * x->row_bytes,
                x->scales ? x->scales + row * x->n_groups : NULL, to);
         return WASTE_OK;

@@ -15,6 +15,7 @@ typedef struct waste_tensor {
     const void *data;                    /* NULL: on disk, read by row */
     const uint16_t *scales;              /* rows * n_groups f16, little-endian as stored */
     uint64_t off, scale_off;
+    int tiled; /* data and scales were rearranged: waste_tensors_change */
 } waste_tensor;
 
 typedef struct waste_tensors waste_tensors;
@@ -39,6 +40,11 @@ int waste_tensors_has(const waste_tensors *t, const char *name);
  * array of scales is aligned to 64; *slot pointers given above are filled here.
  * Once; asking for more afterwards is WASTE_ARG. */
 waste_status waste_tensors_load(waste_tensors *t, waste_error *err);
+
+/* The handle again, by someone who rearranges the bytes of a loaded matrix and
+ * says so in `tiled`; its rows are read from the file from then on. Before any
+ * other thread has the handle. */
+waste_tensor *waste_tensors_change(waste_tensors *t, const waste_tensor *x);
 
 /* Row `row` of a tensor that stayed on disk (or is resident), decoded to cols
  * floats. WASTE_ARG when there is no such row. Thread-safe. */

@@ -1,4 +1,4 @@
-/* The hotlist: which records were wanted, on disk (usage.waste, container.md 7)
+/* The hotlist: which records were wanted, on disk (usage.waste, docs/format.md 7)
  * and in order. A hint, so reading one has no errors. Pure but for the file. */
 #ifndef WASTE_STORE_USAGE_H
 #define WASTE_STORE_USAGE_H

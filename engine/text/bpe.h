@@ -1,4 +1,4 @@
-/* Byte-pair merge of one piece (spec tokenizer.md, section 4): the adjacent
+/* Byte-pair merge of one piece (docs/format.md 8.4): the adjacent
  * pair of lowest rank first, the leftmost of equals, until no pair is a token.
  * n bytes cost O(n log n) at worst. */
 #ifndef WASTE_BPE_H

@@ -1,4 +1,4 @@
-/* Chat formats: from a turn to prompt segments (spec chat.md). Segments are
+/* Chat formats: from a turn to prompt segments (docs/chat.md). Segments are
  * tokenized one by one and never merged: byte-pair encoding is not associative,
  * and what somebody wrote must not become markup by standing beside it.
  *
@@ -32,7 +32,7 @@ waste_status waste_chat_open(waste_chat **out, const char *dir, const waste_toke
                              waste_error *err);
 void waste_chat_close(waste_chat *c);
 waste_chat_format waste_chat_kind(const waste_chat *c);
-/* The four rules of chat.md 1.1. The error names the file, the role or key, and
+/* The four rules of docs/chat.md 1.1. The error names the file, the role or key, and
  * the marker that is not a single token. An empty `open` is refused, so the
  * turn below never needs to put the assistant prefix in its place. */
 waste_status waste_chat_check(const waste_chat *c, waste_error *err);
@@ -43,7 +43,7 @@ const char *waste_chat_mark_text(waste_mark m); /* "<|open|>", ... */
 /* chat.json: the id that ends a reply. -1 when there is none. */
 int32_t waste_chat_stop(const waste_chat *c);
 
-/* ---- segments (chat.md 0) --------------------------------------------- */
+/* ---- segments (docs/chat.md 0) ----------------------------------------- */
 
 typedef struct waste_segment {
     const char *text;
@@ -70,7 +70,7 @@ waste_segment waste_chat_segment(const waste_segments *s, size_t i);
 /* An empty text adds nothing. */
 void waste_chat_add(waste_segments *s, const char *text, size_t bytes, int markup);
 
-/* XTML's building blocks (chat.md 2). An attribute is four segments of its own,
+/* XTML's building blocks (docs/chat.md 2). An attribute is four segments of its own,
  * three when the value is empty; values are escaped here. */
 typedef struct waste_attr {
     const char *key;
@@ -86,22 +86,28 @@ void waste_chat_message_end(waste_segments *s);
 waste_status waste_chat_encode(const waste_segments *s, const waste_tokenizer *t, waste_ids *out,
                                waste_error *err);
 
-/* ---- one turn ---------------------------------------------------------- */
+/* ---- prompts ----------------------------------------------------------- */
 
 /* What the user turn holds: the text as one T segment, then for every part a T
  * segment "\n\n" and a T segment with the part's text. The bytes of all of them
  * are kept as they are. */
 void waste_chat_content(waste_segments *s, const waste_prompt *p);
 
-/* A system turn when p->system.text is not NULL, the user turn, and what gives
- * the model the floor: in XTML the assistant's message with its think element
- * (p->thinking) or its response element open. Errors: a format that
- * waste_chat_check refuses; thinking or a system turn that a chat.json does not
- * provide for; no format at all (all WASTE_UNSUPPORTED but the first). */
-waste_status waste_chat_render(const waste_chat *c, const waste_prompt *p, waste_segments *s,
+/* A conversation in the container's format (text/chat_request.h reads it). Errors:
+ * a format that waste_chat_check refuses; what the format has no place for
+ * (WASTE_UNSUPPORTED, naming the field); no format (WASTE_UNSUPPORTED). */
+struct waste_chat_parsed;
+waste_status waste_chat_render(const waste_chat *c, struct waste_chat_parsed *p, waste_segments *s,
                                waste_error *err);
-/* The same, tokenized and appended to out. */
-waste_status waste_chat_turn(const waste_chat *c, const waste_tokenizer *t, const waste_prompt *p,
-                             waste_ids *out, waste_error *err);
+/* Whether the reply to it begins in the reasoning channel. */
+int waste_chat_thinks(const waste_chat *c, const struct waste_chat_parsed *p);
+/* chat.json: what closes an assistant's turn (text/chat_plain.h). Empty otherwise. */
+waste_str waste_chat_suffix(const waste_chat *c, int stopped);
+
+/* One turn: a system message when p->system.text is not NULL, the user's, and the
+ * floor: in XTML the assistant's message with its think element (p->thinking) or
+ * its response element open. */
+waste_status waste_chat_turn(const waste_chat *c, const waste_prompt *p, waste_segments *s,
+                             waste_error *err);
 
 #endif

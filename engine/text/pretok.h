@@ -1,5 +1,5 @@
-/* The pre-tokenizer: where a text is cut before byte pairs are merged (spec
- * tokenizer.md, sections 3 and 7). Pure functions; any thread may call them.
+/* The pre-tokenizer: where a text is cut before byte pairs are merged
+ * (docs/format.md 8.3 and 8.7). Pure functions; any thread may call them.
  *
  * Text is UTF-8. A byte that starts no valid sequence counts as one character
  * of no class: neither letter, mark, number nor white space. */

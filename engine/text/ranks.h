@@ -1,5 +1,5 @@
-/* The rank file: which byte strings are tokens, and their ids (spec
- * tokenizer.md, section 1). Immutable after opening; any thread may read it. */
+/* The rank file: which byte strings are tokens, and their ids
+ * (docs/format.md 8.1). Immutable after opening; any thread may read it. */
 #ifndef WASTE_RANKS_H
 #define WASTE_RANKS_H
 

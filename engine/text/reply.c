@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "base/json.h"
 #include "base/mem.h"
 
 struct waste_reply {
@@ -16,9 +15,12 @@ struct waste_reply {
     waste_utf8 utf8;
     waste_str *stack; /* names of open elements, innermost last */
     size_t depth, cap_depth;
-    int in_header; /* a marker was read and its separator was not */
+    int in_header;  /* a marker was read and its separator was not */
+    int cut_header; /* the reply ended there; mark and text are as they were */
     waste_mark header_mark;
     waste_buf header;
+    int ended_by_mark;            /* the end marker or the stop marker was read */
+    int answered, message_closed; /* a response element was opened; the message closed */
     int in_arg, in_raw;
     waste_str arg_key, arg_type;
     waste_buf arg, raw;
@@ -294,6 +296,7 @@ static void apply_open(waste_reply *r, waste_str h)
         r->raw.len = 0;
         r->in_raw = 1;
     }
+    if (str_is(name, "response")) r->answered = 1;
     if (!r->nomem) push_element(r, name);
 }
 
@@ -312,6 +315,7 @@ static void apply_close(waste_reply *r, waste_str h)
             ;
         while (at > 0 && r->depth >= at) pop_element(r);
     }
+    if (str_is(name, "message")) r->message_closed = 1;
     if (was_open && !response_is_open(r)) r->done = 1;
 }
 
@@ -401,6 +405,7 @@ waste_status waste_reply_new(waste_reply **out, const waste_reply_options *o, wa
         if (o->format == WASTE_CHAT_XTML && o->channel) {
             waste_str name = {o->channel, strlen(o->channel)};
             push_element(r, name);
+            r->answered = str_is(name, "response");
         }
     }
     if (!r || r->nomem) {
@@ -480,8 +485,10 @@ waste_status waste_reply_push(waste_reply *r, int32_t id, const char *bytes, siz
 
     begin(r, delta);
     delta->region = place(r);
-    if (r->done || (r->o.eos >= 0 && id == r->o.eos) || (xtml && id == r->o.mark[WASTE_MARK_END]) ||
-        (r->o.format == WASTE_CHAT_PLAIN && id == r->o.stop)) {
+    if (!r->done && ((xtml && id == r->o.mark[WASTE_MARK_END]) ||
+                     (r->o.format == WASTE_CHAT_PLAIN && id == r->o.stop)))
+        r->ended_by_mark = 1;
+    if (r->done || r->ended_by_mark || (r->o.eos >= 0 && id == r->o.eos)) {
         r->done = 1;
         delta->region = WASTE_REGION_MARKUP;
     } else if (xtml) {
@@ -495,6 +502,14 @@ waste_status waste_reply_push(waste_reply *r, int32_t id, const char *bytes, siz
     return finish(r, delta, err);
 }
 
+void waste_reply_cut(waste_reply *r)
+{
+    if (!r->in_header) return;
+    flush_utf8(r); /* into the header: its bytes are no text either */
+    r->in_header = 0;
+    r->cut_header = 1;
+}
+
 waste_status waste_reply_end(waste_reply *r, waste_reply_delta *delta, waste_error *err)
 {
     begin(r, delta);
@@ -504,6 +519,7 @@ waste_status waste_reply_end(waste_reply *r, waste_reply_delta *delta, waste_err
         const char *mark = waste_chat_mark_text(r->header_mark);
 
         r->in_header = 0;
+        r->cut_header = 1;
         route(r, mark, strlen(mark));
         route(r, r->header.data, r->header.len);
     }
@@ -512,8 +528,6 @@ waste_status waste_reply_end(waste_reply *r, waste_reply_delta *delta, waste_err
     r->done = 1;
     return finish(r, delta, err);
 }
-
-/* ---- tool calls as JSON ------------------------------------------------ */
 
 size_t waste_reply_calls(const waste_reply *r)
 {
@@ -525,109 +539,54 @@ const waste_reply_call *waste_reply_call_at(const waste_reply *r, size_t i)
     return &r->call[i];
 }
 
-/* Whether s is one JSON value whose numbers fit a double. The parser knows
- * 64-bit integers only, so it is shown them as reals ("12" as "12e0"): an
- * integer of any length passes, one beyond the doubles does not. */
-static waste_status is_json(waste_str s, int *yes, waste_error *err)
-{
-    waste_buf b = {0};
-    waste_json *j = NULL;
-    waste_error why = {0};
-    waste_status st = WASTE_OK;
-    size_t i = 0, k;
-    int in_string = 0;
+/* ---- what follows ------------------------------------------------------ */
 
-    *yes = 0;
-    while (i < s.bytes) {
-        char c = s.text[i];
-        k = 1;
-        if (in_string) {
-            if (c == '\\' && i + 1 < s.bytes) k = 2;
-            if (c == '"') in_string = 0;
-            waste_buf_add(&b, s.text + i, k);
-        } else if (c >= '0' && c <= '9') {
-            int real = 0;
-            for (k = 0;
-                 i + k < s.bytes && s.text[i + k] && strchr("0123456789.eE+-", s.text[i + k]);
-                 k++) {
-                if (strchr(".eE", s.text[i + k])) real = 1;
-            }
-            waste_buf_add(&b, s.text + i, k);
-            if (!real) waste_buf_text(&b, "e0");
+int waste_reply_stopped(const waste_reply *r)
+{
+    return r->ended_by_mark;
+}
+
+static void add_mark(waste_segments *s, waste_mark m)
+{
+    const char *text = waste_chat_mark_text(m);
+
+    waste_chat_add(s, text, strlen(text), 1);
+}
+
+static void close_element(waste_segments *s, waste_str name)
+{
+    add_mark(s, WASTE_MARK_CLOSE);
+    waste_chat_add(s, name.text, name.bytes, 0);
+    add_mark(s, WASTE_MARK_SEP);
+}
+
+void waste_reply_closing(const waste_reply *r, waste_segments *s)
+{
+    int answered = r->answered, closed = r->message_closed;
+    size_t depth = r->depth, at;
+
+    if (r->o.format != WASTE_CHAT_XTML || r->ended_by_mark) return;
+    if (r->cut_header) { /* is ended, with the effect it then has */
+        const waste_str name = header_name(header_text(r));
+
+        add_mark(s, WASTE_MARK_SEP);
+        if (r->header_mark == WASTE_MARK_OPEN) {
+            answered |= str_is(name, "response");
+            close_element(s, name);
         } else {
-            if (c == '"') in_string = 1;
-            waste_buf_byte(&b, c);
+            closed |= str_is(name, "message");
+            for (at = depth; at > 0 && !str_same(r->stack[at - 1], name); at--)
+                ;
+            if (at > 0) depth = at - 1;
         }
-        i += k;
     }
-    if (b.failed) st = waste_fail(err, WASTE_NOMEM, "out of memory reading a tool argument");
-    if (!st && b.len) {
-        waste_status parsed =
-            waste_json_parse(&j, b.data, b.len, 0, "argument", WASTE_FORMAT, &why);
-        if (parsed == WASTE_NOMEM) st = waste_fail(err, parsed, "%s", why.text);
-        *yes = parsed == WASTE_OK;
-    }
-    waste_json_free(j);
-    waste_buf_clear(&b);
-    return st;
-}
-
-static int same_word(waste_str s, const char *word)
-{
-    size_t i;
-
-    if (s.bytes != strlen(word)) return 0;
-    for (i = 0; i < s.bytes; i++) {
-        char c = s.text[i];
-        if (c >= 'A' && c <= 'Z') c = (char)(c - 'A' + 'a');
-        if (c != word[i]) return 0;
-    }
-    return 1;
-}
-
-static waste_status add_value(const waste_reply_arg *a, waste_buf *out, waste_error *err)
-{
-    waste_str t = trim(a->text);
-    waste_status st = WASTE_OK;
-    int bare = 0;
-
-    if (str_is(a->type, "null")) {
-        waste_buf_text(out, "null");
-        return WASTE_OK;
-    }
-    if (str_is(a->type, "boolean")) {
-        if (same_word(t, "true") || same_word(t, "false")) {
-            waste_buf_text(out, t.bytes == 4 ? "true" : "false");
-            return WASTE_OK;
+    if (!closed) {
+        while (depth > 0) close_element(s, r->stack[--depth]);
+        if (!answered) {
+            waste_chat_element_open(s, "response", NULL, 0);
+            waste_chat_element_close(s, "response");
         }
-    } else if (!str_is(a->type, "string")) {
-        st = is_json(t, &bare, err);
+        waste_chat_element_close(s, "message");
     }
-    if (bare)
-        waste_buf_add(out, t.text, t.bytes);
-    else
-        waste_json_quote(out, a->text.text, a->text.bytes);
-    return st;
-}
-
-waste_status waste_reply_arguments(const waste_reply_call *call, waste_buf *out, waste_error *err)
-{
-    waste_status st = WASTE_OK;
-    size_t i;
-
-    if (call->has_raw) {
-        waste_buf_add(out, call->raw.text, call->raw.bytes);
-    } else {
-        waste_buf_byte(out, '{');
-        for (i = 0; !st && i < call->n_args; i++) {
-            if (i) waste_buf_text(out, ", ");
-            waste_json_quote(out, call->arg[i].key.text, call->arg[i].key.bytes);
-            waste_buf_text(out, ": ");
-            st = add_value(&call->arg[i], out, err);
-        }
-        waste_buf_byte(out, '}');
-    }
-    if (!st && out->failed)
-        st = waste_fail(err, WASTE_NOMEM, "out of memory writing tool arguments");
-    return st;
+    add_mark(s, WASTE_MARK_END);
 }

@@ -1,4 +1,4 @@
-/* Reads a reply token by token (spec chat.md 6): which bytes are the answer,
+/* Reads a reply token by token (docs/chat.md 6): which bytes are the answer,
  * which are reasoning, tool calls or markup, and when the reply is over.
  *
  * Only a token's id decides: text that spells a marker is text. Nothing a model
@@ -39,6 +39,9 @@ void waste_reply_free(waste_reply *r);
 /* One token and its bytes (none: NULL, 0). After `done` everything is ignored. */
 waste_status waste_reply_push(waste_reply *r, int32_t id, const char *bytes, size_t n,
                               waste_reply_delta *delta, waste_error *err);
+/* Before waste_reply_end when it is not the model that ended the reply but a
+ * limit: a header that is being read stays markup and is dropped. */
+void waste_reply_cut(waste_reply *r);
 /* No more tokens: what was held comes out, an unfinished header as the text it
  * is, and what an open argument has so far is stored. */
 waste_status waste_reply_end(waste_reply *r, waste_reply_delta *delta, waste_error *err);
@@ -63,12 +66,13 @@ typedef struct waste_reply_call {
 size_t waste_reply_calls(const waste_reply *r);
 const waste_reply_call *waste_reply_call_at(const waste_reply *r, size_t i);
 
-/* Appends the arguments as OpenAI's `arguments` string: the raw block, else one
- * JSON object ({} without any). Values are converted by their declared type;
- * one that does not parse stays a string. Numbers, objects and arrays keep the
- * spelling they were written in, so integers keep all their digits. A number
- * that overflows a double, or nesting deeper than WASTE_JSON_DEPTH, is kept as
- * text. */
-waste_status waste_reply_arguments(const waste_reply_call *call, waste_buf *out, waste_error *err);
+/* ---- what follows ------------------------------------------------------ */
+
+/* Appends what completes the assistant's message after the tokens that were
+ * pushed, so that the next message can follow: elements that are open are closed,
+ * an answer that was never begun is empty. Nothing after the end marker, and nothing in
+ * other formats than XTML. Call it after waste_reply_end. */
+void waste_reply_closing(const waste_reply *r, waste_segments *s);
+int waste_reply_stopped(const waste_reply *r); /* by the end marker or stop marker */
 
 #endif

@@ -1,4 +1,4 @@
-/* Control tokens: ids and spellings (spec tokenizer.md, sections 2 and 5).
+/* Control tokens: ids and spellings (docs/format.md 8.2 and 8.5).
  * Immutable after opening; any thread may read them. */
 #ifndef WASTE_SPECIALS_H
 #define WASTE_SPECIALS_H

@@ -1,4 +1,4 @@
-/* Byte-pair encoding in tiktoken's manner (docs/format.md, spec tokenizer.md):
+/* Byte-pair encoding in tiktoken's manner (docs/format.md 8):
  * rank file, special tokens, the pre-tokenizer's pattern, linear time in the
  * input. Immutable after opening; any thread may use it. */
 #ifndef WASTE_TOKENIZER_H

@@ -1,6 +1,6 @@
 // The texts that tokenizer.mjs asks tiktoken about: { cat, parts }, where a part
 // [unit, times] is `unit` written `times` times. Chosen for the places where the
-// pattern decides something: see spec tokenizer.md, sections 3, 7 and 8.
+// pattern decides something: see docs/format.md 8.3 and 8.7.
 const rows = [];
 const add = (cat, ...texts) => texts.forEach((t) => rows.push({ cat, parts: [[t, 1]] }));
 const repeat = (cat, ...parts) => rows.push({ cat, parts });

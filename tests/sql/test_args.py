@@ -99,7 +99,7 @@ for sql, words in (
         ("waste_tokenize('m', x'00')", ("BLOB",)),
         ("waste_detokenize('m', 'x')", ("waste_detokenize", "JSON")),
         ("waste_detokenize('m', '{}')", ("array", "an object")),
-        ("waste_detokenize('m', '[1,null]')", ("token 2", "null")),
+        ("waste_detokenize('m', '[1,null]')", ("tokens[1]", "null")),
         ("waste_detokenize('m', '[1,100000]')", ("100000", "vocabulary")),
         ("waste_detokenize('m', x'5b5d')", ("BLOB",)),
         ("waste_generate(5, 'x')", ("no model '5'",)),

@@ -27,6 +27,24 @@ equal(by_text["text"], "The capital of Italy is **Rome**.", "the capital of Ital
 equal(by_tokens["text"], by_text["text"], "ids built by hand give the same answer")
 equal(by_text["usage"]["prompt_tokens"], len(ids), "and are as many as the rendered prompt")
 
+# -- what a limit cuts off in the middle of markup is no text
+def cut(sql, n, **options):
+    return db.execute(sql, (one[0]["content"], json.dumps(dict(options, max_tokens=n)))).fetchone()
+
+
+shown, left = set(), []
+for thinking in (False, True):
+    for n in range(1, 25):
+        text, = cut("SELECT waste_generate('demo', ?, ?)", n, thinking=thinking)
+        whole = json.loads(cut("SELECT waste_generate_json('demo', ?, ?)", n, thinking=thinking)[0])
+        pieces = cut("SELECT group_concat(piece, ''), group_concat(reasoning, ''), max(finish) FROM waste_tokens('demo', ?, ?)", n, thinking=thinking)
+        if (whole["text"], pieces[0]) != (text, text) or (whole["reasoning"] or "") != pieces[1] or whole["finish_reason"] != pieces[2]:
+            left.append((n, text, whole, pieces))
+        shown |= {text, pieces[1]}
+equal([s for s in shown if "<|" in s or "response" in s or "message" in s], [], "no marker and no name of an element, wherever max_tokens falls")
+equal(left, [], "and text, JSON and rows agree")
+ok("The capital of Italy is **Rome**." in shown, "the whole answer is among them")
+
 # -- golden greedy texts
 questions = [r["messages"][0]["content"] for r in demo.rows() if len(r["messages"]) == 1][::30][:10]
 answers = {q: db.execute("SELECT waste_generate('demo', ?)", (q,)).fetchone()[0] for q in questions}

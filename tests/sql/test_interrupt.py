@@ -51,6 +51,14 @@ interrupted(lambda: db.execute("INSERT INTO t SELECT waste_generate('m', NULL, ?
 equal(one("SELECT count(*) FROM t"), (0,), "which leaves no row")
 db.rollback()
 
+# -- an interrupt that comes before the work, in the same statement: no luck of timing
+db.create_function("stop", 0, lambda: db.interrupt() or 1)
+one("SELECT waste_open(?)", PATH)
+for call in ("waste_generate({m}, NULL, ?)", "waste_generate_json({m}, NULL, ?)", "(SELECT count(*) FROM waste_tokens({m}, NULL, ?))",
+             "(SELECT count(*) FROM waste_next({m}, NULL, 1, ?))"):
+    for model in ("'m'", f"'{PATH}'"):
+        raises(lambda c=call.format(m=model): one(f"SELECT stop() + {c}", PROMPT), "interrupted", name=f"stop() + {call} of {model[:2]}")
+
 # -- a progress handler that says stop is obeyed as well
 calls = []
 db.set_progress_handler(lambda: calls.append(1) or len(calls) > 20, 50)

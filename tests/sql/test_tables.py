@@ -52,6 +52,37 @@ equal(rows("SELECT count(*) FROM prompts p WHERE (SELECT piece FROM waste_tokens
 equal(rows("SELECT max(value) FROM waste_info('m') WHERE key IN ('layers', 'top_k')"), [(4,)], "IN on a column")
 equal(rows("SELECT count(*) FROM waste_info WHERE model IN ('m', 'ids') AND key = 'arch'"), [(2,)], "IN on the argument")
 
+# -- SQLite asks for plans without the arguments (OR), with those of tables not read yet, or for each of a list
+CALLS = {"waste_tokens": ("'m', 'Hi', '{\"max_tokens\":2}'", "n", "n = 1", "finish = 'length'", 2),
+         "waste_next": ("'m', 'Hi', 3", "n", "n = 1", "n = 3", 2),
+         "waste_info": ("'m'", "key", "key = 'arch'", "value = 4", 3),
+         "waste_tensors": ("'m'", "name", "name = 'language_model.lm_head.weight'", "offset = 0", None),
+         "waste_experts": ("'m'", "layer", "expert = 0", "expert = 1", None),
+         "waste_plan": ("'m'", "part", "part = 'trunk'", "part = 'floor'", 2)}
+db.executescript("CREATE TABLE models(name TEXT, a INTEGER, b TEXT); INSERT INTO models VALUES ('m', 1, 'x'), ('m', 2, NULL), (NULL, 3, 'y');")
+for table, (args, key, one_, two, want_) in CALLS.items():
+    either = rows(f"SELECT {key} FROM {table}({args}) WHERE {one_} OR {two}")
+    union = rows(f"SELECT {key} FROM (SELECT * FROM {table}({args})) WHERE coalesce({one_}, 0) + coalesce({two}, 0) > 0")
+    ok(len(either) == len(union) > 1 and sorted(either) == sorted(union) and want_ in (None, len(either)), f"{table}: OR of two columns")
+    equal(len(rows(f"SELECT * FROM {table}({args}) WHERE {key} IN (1, 'arch', 'trunk') OR {one_}")) > 0, True, f"{table}: OR with a list")
+    n = len(rows(f"SELECT * FROM {table}({args})"))
+    rest = args.partition(",")[2]
+    more = "".join(f" AND t.{h} = {v}" for h, v in zip(("prompt", "k" if table == "waste_next" else "options"), [x.strip() for x in rest.split(", ")] if rest else []))
+    equal(rows(f"SELECT count(*) FROM {table} t WHERE t.model IN (SELECT name FROM models){more}"), [(n,)], f"{table}: the model from a list")
+    equal(rows(f"SELECT count(*), count(t.{key}) FROM models m LEFT JOIN {table} t ON t.model = m.name{more}"), [(2 * n + 1, 2 * n)], f"{table}: right of LEFT JOIN")
+    equal(rows(f"SELECT count(*) FROM {table}({args}) t LEFT JOIN models m ON m.a = 7"), [(n,)], f"{table}: left of LEFT JOIN")
+    raises(lambda: rows(f"SELECT * FROM {table} t LEFT JOIN models m ON t.model = m.name"), f"{table} needs a model", name=f"{table}: no argument from the right side")
+    equal(rows(f"SELECT a, (SELECT count(*) FROM {table} t WHERE t.model = m.name{more} AND (t.{key} = 'none' OR t.{key} IS NOT NULL)) FROM models m"),
+          [(1, n), (2, n), (3, 0)], f"{table}: a correlated subquery")
+    equal(rows(f"SELECT count(*) FROM models m WHERE EXISTS (SELECT 1 FROM {table} t WHERE t.model = m.name{more} AND (t.{one_} OR m.b = 'x'))"), [(2,)],
+          f"{table}: EXISTS with OR across tables")
+raises(lambda: rows("SELECT count(*) FROM waste_convert('/nowhere/a', '/nowhere/b') WHERE phase = 'x' OR done = 1"), "checkpoint /nowhere/a", name="waste_convert: OR")
+equal(rows("SELECT count(*) FROM models m LEFT JOIN waste_convert c ON c.source = m.a AND c.target = NULL"), [(3,)], "waste_convert: right of LEFT JOIN")
+raises(lambda: rows("SELECT * FROM waste_convert c WHERE c.source = 'x' OR c.target = 'y'"), "needs a source and a target", name="waste_convert: arguments in an OR")
+raises(lambda: rows("SELECT * FROM waste_info i WHERE i.model = 'm' OR key = 'arch'"), "waste_info needs a model", name="an argument that is one side of an OR is none")
+equal(len(rows("SELECT * FROM waste_info i WHERE i.model = 'm' OR i.model = 'ids'")), 2 * len(rows("SELECT * FROM waste_info('m')")), "but an OR of two is a list")
+equal(rows("SELECT * FROM (SELECT 1 WHERE 0) CROSS JOIN waste_info"), [], "what is never run is no error")
+
 # -- missing arguments
 for table, args in TABLES.items():
     first = "source" if table == "waste_convert" else "model"
@@ -68,8 +99,9 @@ for sql in ("waste_tokens(NULL, 'x')", "waste_tokens('m', NULL)", "waste_next(NU
             "waste_tensors(NULL)", "waste_experts(NULL)", "waste_convert(NULL, 'x')", "waste_convert('x', NULL)"):
     equal(rows(f"SELECT count(*) FROM {sql}"), [(0,)], f"{sql} has no rows")
 equal(rows("SELECT count(*) FROM waste_next('m', 'Hi', NULL, NULL)"), [(10,)], "NULL k and options are as if not given")
-for k, text in ((0, "below 1"), (-5, "below 1"), ("'x'", "not an integer"), (1.5, "not an integer"), ("x'00'", "not an integer")):
-    raises(lambda k=k: rows(f"SELECT * FROM waste_next('m', 'Hi', {k})"), "k is", text, name=f"k = {k}")
+for k, text in ((0, "k is 0,"), (-5, "k is -5,"), (-2**63, "k is -9223372036854775808,"), ("'x'", "k is 'x',"), (1.5, "k is 1.5,"), (-1e300, "k is -1"),
+                ("x'00'", "k is a BLOB,"), ("'{\"raw\":true}'", "k is '{\"raw\":true}', wanted an integer of at least 1; options are the fourth argument")):
+    raises(lambda k=k: rows(f"SELECT * FROM waste_next('m', 'Hi', {k})"), text, "wanted an integer of at least 1", name=f"k = {k}")
 
 # -- views and triggers may not open files
 rows("CREATE VIEW v AS SELECT * FROM waste_info('m')")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Runs the engine over a folder of fixtures that somebody else made.
 
-    fixtures_check.py DIR [--only TEXT] [--fast] [--tolerance X]
+    fixtures_check.py DIR [--only TEXT] [--fast [--kernels NAME]] [--tolerance X]
 
 Not part of make test: the tests have containers of their own. DIR holds
 NAME.waste, the container, and NAME.expected: meta.json with `vocab` and
@@ -12,7 +12,12 @@ the text models they also are.
 Every sequence runs at once, one row at a time and mixed with the others, which
 must give the same bits, and in the smallest budget, likewise. The error is the
 largest difference over the largest logit of the sequence; above the tolerance
-(1e-5; 1e-2 with --fast) the fixture fails. Run `make` and `make check` first,
+(1e-5; 2e-3 with --fast) the fixture fails, and so it does where another token
+becomes the likeliest although the tolerance cannot explain it.
+
+With --fast a sequence may instead take another expert where two are nearly tied:
+from there on its logits differ. Sequences whose min_router_gap (meta.json) is
+below 5e-4 are allowed that, and their positions are counted. Run `make` and `make check` first,
 or set WASTE_TEST_BUILD to a build folder with tests/tools/logits in it.
 """
 import argparse
@@ -36,30 +41,45 @@ def floats(path):
     return a
 
 
-def check(folder, name, options, out):
-    """The worst error and what went wrong."""
+NEAR_TIE = 5e-4
+
+
+def check(folder, name, options, out, limit):
+    """The worst error, positions behind a near tie, and what went wrong."""
     container, expected = (os.path.join(folder, name + end) for end in (".waste", ".expected"))
     with open(os.path.join(expected, "meta.json")) as f:
         meta = json.load(f)
     ids = [",".join(map(str, s["ids"])) for s in meta["sequences"].values()]
     code, text = driver.run(*options, "run", container, out, "batch,single,mixed,last", *ids)
     if code:
-        return 0.0, text
-    got, at, worst = floats(out), 0, 0.0
-    for name in meta["sequences"]:
+        return 0.0, 0, text
+    got, at, worst, turned, why, vocab = floats(out), 0, 0.0, 0, "", meta["vocab"]
+    fast = limit > 1e-4
+    for name, s in meta["sequences"].items():
         want = floats(os.path.join(expected, name + ".exact.bin"))
         have = got[at:at + len(want)]
         at += len(want)
         largest = max(map(abs, want))
-        error = max(abs(a - b) for a, b in zip(have, want)) / largest
-        worst = max(worst, error) if error == error else float("inf")
+        tied = fast and s.get("min_router_gap", 1) < NEAR_TIE
+        for i in range(0, len(want), vocab):
+            w, h = want[i:i + vocab], have[i:i + vocab]
+            error = max(abs(a - b) for a, b in zip(h, w)) / largest
+            if error != error:
+                error = float("inf")
+            if tied and error > limit:
+                turned += 1
+                continue
+            worst = max(worst, error)
+            top = max(range(vocab), key=lambda k: h[k])
+            if max(w) - w[top] > 2 * limit * largest:
+                why = f"{name}, position {i // vocab}: another token is the likeliest"
     if at != len(got):
-        return worst, f"{len(got)} logits, expected {at}"
+        return worst, turned, f"{len(got)} logits, expected {at}"
     before = got.tobytes()
     code, text = driver.run(*options, "--floor", "run", container, out, "batch,single", *ids)
     if code:
-        return worst, "smallest budget: " + text
-    return worst, "" if floats(out).tobytes() == before else "the smallest budget changes bits"
+        return worst, turned, "smallest budget: " + text
+    return worst, turned, why if floats(out).tobytes() == before else "the smallest budget changes bits"
 
 
 def main():
@@ -67,18 +87,20 @@ def main():
     ap.add_argument("folder")
     ap.add_argument("--only", default="")
     ap.add_argument("--fast", action="store_true")
+    ap.add_argument("--kernels")
     ap.add_argument("--tolerance", type=float)
     a = ap.parse_args()
-    limit = a.tolerance or (1e-2 if a.fast else 1e-5)
+    limit = a.tolerance or (2e-3 if a.fast else 1e-5)
+    options = ["--fast"] * a.fast + (["--kernels", a.kernels] if a.kernels else [])
     names = sorted(f[:-9] for f in os.listdir(a.folder) if f.endswith(".expected") and a.only in f)
     failed, most = 0, 0.0
     with tempfile.TemporaryDirectory() as temp:
         for name in names:
-            worst, why = check(a.folder, name, ["--fast"] if a.fast else [], os.path.join(temp, "logits.bin"))
+            worst, turned, why = check(a.folder, name, options, os.path.join(temp, "logits.bin"), limit)
             bad = bool(why) or worst > limit
             failed += bad
             most = max(most, worst)
-            print(f"{'FAIL' if bad else 'ok  '} {name:24s} {worst:.1e}  {why}", flush=True)
+            print(f"{'FAIL' if bad else 'ok  '} {name:24s} {worst:.1e}  {f'{turned} positions behind a near tie  ' if turned else ''}{why}", flush=True)
     print(f"{len(names)} fixtures, {failed} failed, worst error {most:.1e}")
     return 1 if failed or not names else 0
 

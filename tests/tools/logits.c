@@ -21,9 +21,12 @@
  *       each with a line: "ok", or the status number and the sentence.
  *
  *   --fast          precision fast (default exact)
+ *   --kernels NAME  of waste_model_options, with --fast
  *   --verify        checksums of records
  *   --budget BYTES  --context N
  *   --floor         the smallest budget that opens, found by trying
+ *   --slots N       that budget and room for N records in the cache
+ *   --buffered  --io-threads N  --lookahead N   as in waste_model_options
  *
  * Exit: 0, 1 with the error on stderr, 2 for a wrong command line. */
 #include <errno.h>
@@ -172,11 +175,15 @@ static int same(const run *r, const float *a, const float *b, const char *mode)
 
 /* ---- commands ---------------------------------------------------------- */
 
-/* Bisects for the least budget that waste_model_open takes. */
+#define SLOT_TABLE 1024 /* bookkeeping of a cache slot, from above */
+
+/* Bisects for the least budget that waste_model_open takes, and adds to it until
+ * the cache has `slots`. */
 static int open_at_floor(waste_model **m, const char *path, waste_model_options *opt,
-                         waste_error *err)
+                         uint64_t slots, waste_error *err)
 {
     uint64_t lo = 1, hi = (uint64_t)1 << 32, mid;
+    waste_model_stats stats;
     waste_status st;
 
     while (lo < hi) {
@@ -197,7 +204,18 @@ static int open_at_floor(waste_model **m, const char *path, waste_model_options 
             hi = mid;
     }
     opt->budget = lo;
-    return waste_model_open(m, path, opt, err);
+    st = waste_model_open(m, path, opt, err);
+    while (!st && slots) {
+        waste_model_stats_get(*m, &stats);
+        if (stats.cache_slots >= slots) break;
+        opt->budget += (uint64_t)waste_container_info(waste_model_container(*m))->record_bytes *
+                           (slots - stats.cache_slots) +
+                       SLOT_TABLE;
+        waste_model_close(*m);
+        *m = NULL;
+        st = waste_model_open(m, path, opt, err);
+    }
+    return st;
 }
 
 static int read_list(list *l, const char *text)
@@ -249,7 +267,8 @@ static int run_modes(const run *r, const char *modes, const char *out)
     return rc;
 }
 
-static int command_run(const waste_model_options *options, int at_floor, char **arg, int n)
+static int command_run(const waste_model_options *options, int at_floor, uint64_t slots, char **arg,
+                       int n)
 {
     list *seq = need(calloc((size_t)n, sizeof *seq));
     waste_model_options opt = *options;
@@ -263,17 +282,20 @@ static int command_run(const waste_model_options *options, int at_floor, char **
         rc = read_list(&seq[r.n_seq], arg[i]);
         r.n_rows += seq[r.n_seq++].n;
     }
-    if (!rc && (at_floor ? open_at_floor(&r.model, arg[0], &opt, &err)
+    if (!rc && (at_floor ? open_at_floor(&r.model, arg[0], &opt, slots, &err)
                          : waste_model_open(&r.model, arg[0], &opt, &err)))
         rc = fail(&err);
     if (!rc) {
         r.vocab = (size_t)waste_container_info(waste_model_container(r.model))->vocab;
         rc = run_modes(&r, arg[2], arg[1]);
         waste_model_stats_get(r.model, &stats);
-        printf("budget %llu memory %llu hits %llu misses %llu slots %llu\n",
+        printf("budget %llu memory %llu hits %llu misses %llu slots %llu guesses %llu used %llu "
+               "direct %d buffered %d threads %d lookahead %d\n",
                (unsigned long long)opt.budget, (unsigned long long)stats.memory_bytes,
                (unsigned long long)stats.hits, (unsigned long long)stats.misses,
-               (unsigned long long)stats.cache_slots);
+               (unsigned long long)stats.cache_slots, (unsigned long long)stats.guesses,
+               (unsigned long long)stats.guesses_used, stats.banks_direct, stats.banks_buffered,
+               stats.io_threads, stats.lookahead);
     }
     waste_model_close(r.model);
     for (i = 0; i < (int)r.n_seq; i++) free(seq[i].id);
@@ -414,14 +436,25 @@ int main(int argc, char **argv)
     waste_model_options opt = {.precision = WASTE_PRECISION_EXACT};
     waste_error err = {0};
     int i, at_floor = 0;
+    uint64_t slots = 0;
 
     for (i = 1; i < argc && !strncmp(argv[i], "--", 2); i++) {
         if (!strcmp(argv[i], "--fast"))
             opt.precision = WASTE_PRECISION_FAST;
+        else if (!strcmp(argv[i], "--kernels") && i + 1 < argc)
+            opt.kernels = argv[++i];
         else if (!strcmp(argv[i], "--verify"))
             opt.verify = 1;
         else if (!strcmp(argv[i], "--floor"))
             at_floor = 1;
+        else if (!strcmp(argv[i], "--buffered"))
+            opt.buffered = 1;
+        else if (!strcmp(argv[i], "--io-threads") && i + 1 < argc)
+            opt.io_threads = (int)strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--lookahead") && i + 1 < argc)
+            opt.lookahead = (int)strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--slots") && i + 1 < argc)
+            at_floor = 1, slots = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--budget") && i + 1 < argc)
             opt.budget = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--context") && i + 1 < argc)
@@ -432,7 +465,7 @@ int main(int argc, char **argv)
     argv += i;
     argc -= i;
     if (argc >= 5 && !strcmp(argv[0], "run"))
-        return command_run(&opt, at_floor, argv + 1, argc - 1);
+        return command_run(&opt, at_floor, slots, argv + 1, argc - 1);
     if (argc == 4 && !strcmp(argv[0], "greedy")) return command_greedy(&opt, argv + 1);
     if (argc == 1 && !strcmp(argv[0], "check")) return command_check(&opt);
     if (argc == 2 && is_verb(argv[0])) return verb(argv[0], argv[1], &opt, &err) ? fail(&err) : 0;

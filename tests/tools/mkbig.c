@@ -3,7 +3,7 @@
  *
  *   mkbig DIR --preset kimi-linear-48b        27 layers of 256 experts, 19 GB
  *   mkbig DIR --preset k3-slice [--layers N]  1 dense and N - 1 MoE layers of 896
- *                                             experts of 11.83 MiB; N is 3: 25 GB
+ *                                             experts of 11.83 MiB; N is 3: 26 GB
  *   --layers N --experts N --vocab N --top-k N   smaller (or larger) ones
  *   --vq 3r|2r|4p  --trunk-bits 4|3|8  --seed N
  *   --topics A,B,C  --bias S  --gain S        what shapes the routing, below
@@ -23,98 +23,20 @@
  *
  * Exit: 0, 1 with the error on stderr, 2 for a wrong command line. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/buf.h"
 #include "base/plat.h"
 #include "kernels/quant.h"
 #include "store/record.h"
+#include "tools/shapes.h"
+#include "tools/sink.h"
 
-#define GROUP       128   /* of the trunk's quantisation */
-#define F32_BELOW   65536 /* smaller tensors stay f32, as the converter has it */
-#define SINK_BYTES  (16 << 20)
-#define DIRTY_BYTES (1 << 30) /* at most, when the file system has no direct writes */
-#define HEAD_DIM    128       /* of KDA, MLA keys without rotation, MLA values */
-#define ROPE_DIM    64
-#define KV_RANK     512
-#define TAPS        4
-
-typedef struct shape {
-    const char *name, *prefix, *arch;
-    int k3; /* latent experts, AttnRes, SiTU, bounded full-rank gate, output gate */
-    int layers, experts, top_k, shared, vocab;
-    int hidden, dense, moe, latent, heads, q_rank;
-    double route_scale;
-    double topic[3], bias, gain; /* see the head; gain: of what writes to the residual */
-} shape;
-
-static const shape preset[] = {
-    {.name = "kimi-linear-48b",
-     .prefix = "",
-     .arch = "kimi-linear",
-     .layers = 27,
-     .experts = 256,
-     .top_k = 8,
-     .shared = 1,
-     .vocab = 163840,
-     .hidden = 2304,
-     .dense = 9216,
-     .moe = 1024,
-     .heads = 32,
-     .route_scale = 2.446,
-     .topic = {0.15, 0.63, 0.22},
-     .bias = 0.125,
-     .gain = 0.25},
-    {.name = "k3-slice",
-     .prefix = "language_model.",
-     .arch = "kimi-k3",
-     .k3 = 1,
-     .layers = 3,
-     .experts = 896,
-     .top_k = 16,
-     .shared = 2,
-     .vocab = 163840,
-     .hidden = 7168,
-     .dense = 33792,
-     .moe = 3072,
-     .latent = 3584,
-     .heads = 96,
-     .q_rank = 1536,
-     .route_scale = 1.0,
-     .topic = {0.47, 0.40, 0.13},
-     .bias = 0.14,
-     .gain = 0.25},
-};
-
-typedef struct expert_format {
-    const char *option, *name;
-    waste_quant quant;
-    waste_fmt fmt;
-    double bits, stage[4]; /* standard deviations of the codebooks */
-} expert_format;
-
-static const expert_format formats[] = {
-    {"3r", "VQ3R", {3, 8, 256, 64, 8, 3}, WASTE_FMT_VQ3R, 3, {0.30, 0.12, 0.05}},
-    {"2r", "VQ2R", {2, 8, 256, 64, 8, 2}, WASTE_FMT_VQ2R, 2, {0.30, 0.12}},
-    {"4p", "VQ4P", {4, 8, 64, 64, 6, 3}, WASTE_FMT_VQ4P, 3, {0.30, 0.16, 0.09, 0.05}},
-};
-
-/* A file being written, past the page cache where that is possible: a benchmark
- * that follows finds neither dirty pages nor its own data in memory. */
-typedef struct sink {
-    char path[WASTE_PATH_MAX];
-    int fd, direct;
-    unsigned char *buffer; /* SINK_BYTES, aligned */
-    size_t used;
-    uint64_t written, clean; /* in the file; of it surely on the disk */
-} sink;
+#define GROUP     128   /* of the trunk's quantisation */
+#define F32_BELOW 65536 /* smaller tensors stay f32, as the converter has it */
 
 typedef struct maker {
     shape s;
@@ -125,26 +47,6 @@ typedef struct maker {
     sink trunk;
     waste_buf index, layers; /* JSON of manifest.trunk and manifest.layers */
 } maker;
-
-static void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-
-static void die(const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    fprintf(stderr, "mkbig: ");
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\n");
-    va_end(ap);
-    exit(1);
-}
-
-static void *need(void *p)
-{
-    if (!p) die("out of memory");
-    return p;
-}
 
 /* ---- random streams -------------------------------------------------------- */
 
@@ -218,84 +120,6 @@ static void random_bytes(rng *r, unsigned char *to, size_t n)
     }
     x = next(r);
     if (i < n) memcpy(to + i, &x, n - i);
-}
-
-/* ---- writing ----------------------------------------------------------------- */
-
-static void sink_open(sink *s, const char *dir, const char *name)
-{
-    memset(s, 0, sizeof *s);
-    if (snprintf(s->path, sizeof s->path, "%s/%s", dir, name) >= (int)sizeof s->path)
-        die("%s: path too long", dir);
-    s->fd = -1;
-#ifdef O_DIRECT
-    s->direct = 1;
-    s->fd = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_DIRECT, 0644);
-#endif
-    if (s->fd < 0) {
-        s->direct = 0;
-        s->fd = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    }
-    if (s->fd < 0) die("%s: %s", s->path, strerror(errno));
-    s->buffer = need(aligned_alloc(WASTE_RECORD_ALIGN, SINK_BYTES));
-}
-
-static void drop_pages(sink *s)
-{
-    if (fdatasync(s->fd)) die("%s: %s", s->path, strerror(errno));
-#ifdef POSIX_FADV_DONTNEED
-    posix_fadvise(s->fd, 0, 0, POSIX_FADV_DONTNEED);
-#endif
-    s->clean = s->written;
-}
-
-/* The last piece is padded for the alignment, and cut again by sink_close. */
-static void sink_flush(sink *s)
-{
-    size_t n = s->used, at = 0;
-
-    n = (n + WASTE_RECORD_ALIGN - 1) / WASTE_RECORD_ALIGN * WASTE_RECORD_ALIGN;
-    memset(s->buffer + s->used, 0, n - s->used);
-    while (at < n) {
-        ssize_t w = write(s->fd, s->buffer + at, n - at);
-
-        if (w < 0 && errno == EINTR) continue;
-        if (w <= 0) die("%s: %s", s->path, w < 0 ? strerror(errno) : "nothing was written");
-        at += (size_t)w;
-    }
-    s->written += s->used;
-    s->used = 0;
-    if (!s->direct && s->written - s->clean >= DIRTY_BYTES) drop_pages(s);
-}
-
-static void sink_put(sink *s, const void *data, size_t n)
-{
-    const unsigned char *p = data;
-
-    while (n) {
-        size_t part = SINK_BYTES - s->used < n ? SINK_BYTES - s->used : n;
-
-        memcpy(s->buffer + s->used, p, part);
-        s->used += part;
-        p += part;
-        n -= part;
-        if (s->used == SINK_BYTES) sink_flush(s);
-    }
-}
-
-static uint64_t sink_at(const sink *s)
-{
-    return s->written + s->used;
-}
-
-static uint64_t sink_close(sink *s)
-{
-    if (s->used) sink_flush(s);
-    if (ftruncate(s->fd, (off_t)s->written)) die("%s: %s", s->path, strerror(errno));
-    drop_pages(s);
-    if (close(s->fd)) die("%s: %s", s->path, strerror(errno));
-    free(s->buffer);
-    return s->written;
 }
 
 /* ---- trunk tensors ------------------------------------------------------------ */
@@ -494,13 +318,6 @@ static const char *of(int layer, const char *name)
     return text;
 }
 
-/* 1-based, as configurations count. Three KDA layers, then one of MLA; both real
- * models end with MLA, and so does a slice too short for the fourth. */
-static int is_mla(const shape *s, int number)
-{
-    return number % 4 == 0 || (number == s->layers && (number == 27 || number < 4));
-}
-
 static void kda(maker *m, int l)
 {
     static const char *const conv[] = {"self_attn.q_conv1d.weight", "self_attn.k_conv1d.weight",
@@ -576,15 +393,16 @@ static void dense(maker *m, int l)
     matrix(m, of(l, "mlp.down_proj.weight"), h, w, 2 * m->s.gain);
 }
 
-/* A norm and a projection to one score, for AttnRes. */
-static void residual(maker *m, const char *norm, const char *proj)
+/* A norm and a projection to one score, for AttnRes. `sharp` is the score's size:
+ * with a small one no source of the mixture is ever lost. */
+static void residual(maker *m, const char *norm, const char *proj, double sharp)
 {
     const int64_t one[2] = {1, m->s.hidden};
     char name[160];
 
     snprintf(name, sizeof name, "%s", proj);
     vector(m, norm, m->s.hidden, DRAW_NORM, 0);
-    floats(m, name, one, 2, m->s.hidden, DRAW_NORMAL, 1 / sqrt((double)m->s.hidden));
+    floats(m, name, one, 2, m->s.hidden, DRAW_NORMAL, sharp / sqrt((double)m->s.hidden));
 }
 
 static void layer_trunk(maker *m, int l)
@@ -595,11 +413,11 @@ static void layer_trunk(maker *m, int l)
     vector(m, of(l, "post_attention_layernorm.weight"), m->s.hidden, DRAW_NORM, 0);
     if (m->s.k3) {
         snprintf(norm, sizeof norm, "%s", of(l, "self_attention_res_norm.weight"));
-        residual(m, norm, of(l, "self_attention_res_proj.weight"));
+        residual(m, norm, of(l, "self_attention_res_proj.weight"), 1);
         snprintf(norm, sizeof norm, "%s", of(l, "mlp_res_norm.weight"));
-        residual(m, norm, of(l, "mlp_res_proj.weight"));
+        residual(m, norm, of(l, "mlp_res_proj.weight"), 1);
     }
-    if (is_mla(&m->s, l + 1))
+    if (shape_is_mla(&m->s, l + 1))
         mla(m, l);
     else
         kda(m, l);
@@ -616,8 +434,8 @@ static void make_trunk(maker *m)
     sink_open(&m->trunk, m->dir, "trunk.bin");
     walk_matrix(m, "model.embed_tokens.weight", 0, 1);
     for (l = 0; l < m->s.layers; l++) layer_trunk(m, l);
-    if (m->s.k3)
-        residual(m, "model.output_attn_res_norm.weight", "model.output_attn_res_proj.weight");
+    if (m->s.k3) /* the token's own vector must reach the head */
+        residual(m, "model.output_attn_res_norm.weight", "model.output_attn_res_proj.weight", 0.25);
     vector(m, "model.norm.weight", m->s.hidden, DRAW_NORM, 0);
     walk_matrix(m, "lm_head.weight", 1, 1 / sqrt((double)m->s.hidden));
     m->bytes += sink_close(&m->trunk);
@@ -723,51 +541,6 @@ static void make_bank(maker *m, int layer)
 
 /* ---- manifest -------------------------------------------------------------------- */
 
-static void layer_list(waste_buf *b, const shape *s, int mla_ones)
-{
-    const char *comma = "";
-    int i;
-
-    for (i = 1; i <= s->layers; i++)
-        if (is_mla(s, i) == mla_ones) {
-            waste_buf_printf(b, "%s%d", comma, i);
-            comma = ",";
-        }
-}
-
-static void config(waste_buf *b, const shape *s)
-{
-    waste_buf_printf(
-        b,
-        "{\"model_type\":\"kimi_linear\",\"architectures\":[\"KimiLinearForCausalLM\"],\n"
-        "\"hidden_size\":%d,\"num_hidden_layers\":%d,\"first_k_dense_replace\":1,\n"
-        "\"intermediate_size\":%d,\"moe_intermediate_size\":%d,\"num_experts\":%d,\n"
-        "\"num_experts_per_token\":%d,\"num_shared_experts\":%d,\"moe_renormalize\":true,\n"
-        "\"routed_scaling_factor\":%g,\"num_attention_heads\":%d,\"qk_nope_head_dim\":%d,\n"
-        "\"qk_rope_head_dim\":%d,\"v_head_dim\":%d,\"kv_lora_rank\":%d,\"q_lora_rank\":%d,\n"
-        "\"mla_use_nope\":true,\"rms_norm_eps\":1e-5,\"vocab_size\":%d,\n"
-        "\"hidden_act\":\"%s\",\n",
-        s->hidden, s->layers, s->dense, s->moe, s->experts, s->top_k, s->shared, s->route_scale,
-        s->heads, HEAD_DIM, ROPE_DIM, HEAD_DIM, KV_RANK, s->q_rank, s->vocab,
-        s->k3 ? "situ" : "silu");
-    if (s->k3)
-        waste_buf_printf(b,
-                         "\"activation_situ_beta\":4.0,\"activation_situ_linear_beta\":25.0,\n"
-                         "\"routed_expert_hidden_size\":%d,\"latent_moe_use_norm\":true,\n"
-                         "\"attn_res_block_size\":%d,\"mla_use_output_gate\":true,\n"
-                         "\"_outer\":{\"architectures\":[\"KimiK3ForConditionalGeneration\"]},\n",
-                         s->latent, s->layers < 12 ? s->layers : 12);
-    waste_buf_printf(b,
-                     "\"linear_attn_config\":{\"head_dim\":%d,\"num_heads\":%d,"
-                     "\"short_conv_kernel_size\":%d,%s\n\"kda_layers\":[",
-                     HEAD_DIM, s->heads, TAPS,
-                     s->k3 ? "\"use_full_rank_gate\":true,\"gate_lower_bound\":-5.0," : "");
-    layer_list(b, s, 0);
-    waste_buf_text(b, "],\"full_attn_layers\":[");
-    layer_list(b, s, 1);
-    waste_buf_text(b, "]}}");
-}
-
 static void make_manifest(maker *m)
 {
     const expert_format *f = m->experts;
@@ -781,7 +554,7 @@ static void make_manifest(maker *m)
                      "\"index_block\":%d,\"index_bits\":%d,\"bits_per_weight\":%g},\n\"config\":",
                      m->s.arch, m->s.prefix, f->name, f->quant.stages, f->quant.vec_dim,
                      f->quant.entries, f->quant.index_block, f->quant.index_bits, f->bits);
-    config(&b, &m->s);
+    shape_config(&b, &m->s);
     waste_buf_text(&b, ",\n\"layers\":{");
     if (m->layers.len) waste_buf_add(&b, m->layers.data, m->layers.len);
     waste_buf_text(&b, "},\n\"trunk\":[");
@@ -892,6 +665,7 @@ int main(int argc, char **argv)
     double start = now();
     int i;
 
+    sink_program = "mkbig";
     if (argc < 4 || argc % 2 || argv[1][0] == '-') return usage("wanted:", "DIR --preset NAME");
     if (!choose_preset(&m, argc, argv)) return usage("no such", "preset");
     for (i = 2; i < argc; i += 2)

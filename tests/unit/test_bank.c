@@ -71,7 +71,7 @@ static void records_that_do_not_exist_are_refused(void **state)
 {
     static const int bad[][2] = {{0, 0}, {-1, 0}, {3, 0}, {1, -1}, {1, 8}};
     waste_banks *b = opened(0);
-    unsigned char r[4096];
+    _Alignas(4096) unsigned char r[4096];
     waste_error e;
     size_t i;
     (void)state;
@@ -83,7 +83,7 @@ static void records_that_do_not_exist_are_refused(void **state)
 static void damaged_headers_are_always_found(void **state)
 {
     waste_banks *b = opened(0);
-    unsigned char r[4096], magic = 0;
+    _Alignas(4096) unsigned char r[4096], magic = 0;
     waste_error e;
     (void)state;
     fixture_patch(&box, "a.bin", 3 * 4096, &magic, 1);
@@ -104,7 +104,7 @@ static void damaged_headers_are_always_found(void **state)
 static void damaged_payload_is_found_on_request(void **state)
 {
     waste_banks *plain = opened(0), *strict = opened(1);
-    unsigned char r[4096], bit = 1;
+    _Alignas(4096) unsigned char r[4096], bit = 1;
     waste_error e;
     (void)state;
     fixture_patch(&box, "b.bin", 5 * 4096 + 100, &bit, 1);
@@ -122,7 +122,7 @@ static void short_and_missing_banks_are_named(void **state)
 {
     waste_error e = {0};
     waste_banks *b;
-    unsigned char r[4096];
+    _Alignas(4096) unsigned char r[4096];
     (void)state;
     assert_int_equal(truncate(fixture_path(&box, "b.bin"), 32767), 0);
     assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, &e), WASTE_FORMAT);

@@ -73,8 +73,10 @@ static void knows_utf8(void **state)
 /* Every way to cut a text into pieces gives the same output. */
 static void stream_releases_complete_code_points(void **state)
 {
-    static const char in[] = "a\xF0\x9F\x98\x80\xE4\xBD" "b\xFF\xC3\xA9\xF0\x9F";
-    static const char want[] = "a\xF0\x9F\x98\x80\xEF\xBF\xBD" "b\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD";
+    static const char in[] = "a\xF0\x9F\x98\x80\xE4\xBD"
+                             "b\xFF\xC3\xA9\xF0\x9F";
+    static const char want[] = "a\xF0\x9F\x98\x80\xEF\xBF\xBD"
+                               "b\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD";
     size_t n = sizeof in - 1, step;
     (void)state;
     for (step = 1; step <= n; step++) {
@@ -99,7 +101,8 @@ static waste_status parse(const char *s, int unique, waste_json **j, waste_error
 
 static void json_refuses_with_a_reason(void **state)
 {
-    static const char *const bad[] = {"", "{", "[1,]", "{\"a\":1}x", "nul", "{\"a\":NaN}", "\"\xFF\""};
+    static const char *const bad[] = {"",    "{",           "[1,]",    "{\"a\":1}x",
+                                      "nul", "{\"a\":NaN}", "\"\xFF\""};
     char deep[300];
     waste_json *j;
     waste_error e;
@@ -126,7 +129,8 @@ static void json_reads_are_typed_and_bounded(void **state)
     int64_t v;
     double d;
     (void)state;
-    assert_int_equal(parse("{\"n\":5,\"r\":2.0,\"f\":2.5,\"s\":\"x\",\"z\":null}", 1, &j, &e), WASTE_OK);
+    assert_int_equal(parse("{\"n\":5,\"r\":2.0,\"f\":2.5,\"s\":\"x\",\"z\":null}", 1, &j, &e),
+                     WASTE_OK);
     assert_int_equal(waste_json_int_in(j, "n", 1, 0, 5, &v, "t", &e), WASTE_OK);
     assert_int_equal(v, 5);
     assert_int_equal(waste_json_int_in(j, "r", 1, 0, 5, &v, "t", &e), WASTE_OK);

@@ -262,7 +262,7 @@ static void converts_every_width_and_expert_format(void **state)
     size_t i;
     (void)state;
     for (i = 0; i < 3; i++) {
-        waste_convert_options opt = {want[i].bits, want[i].experts, 0, {NULL, NULL}};
+        waste_convert_options opt = {.trunk_bits = want[i].bits, .experts = want[i].experts};
         clean();
         ckpt_model(source, 0, NULL);
         expect(run(&opt, &err), WASTE_DONE, &err, "");
@@ -434,11 +434,101 @@ static void carries_the_text_files_over(void **state)
     expect(run(&opt, &err), WASTE_FORMAT, &err, "added token \"1\" has no content");
 }
 
+/* Whoever did the work and however many they were. */
+static void threads_do_not_change_a_byte(void **state)
+{
+    static const int threads[] = {1, 2, 7};
+    static const char *const files[] = {"codebooks.bin", "experts-L1.bin", "experts-L2.bin",
+                                        "trunk.bin", "manifest.json"};
+    char *first[5];
+    size_t bytes[5], n, i, k;
+    waste_error err;
+    (void)state;
+    clean();
+    ckpt_model(source, CKPT_PACKED, NULL);
+    for (i = 0; i < 3; i++) {
+        waste_convert_options opt = {.threads = threads[i], .overwrite = 1};
+        expect(run(&opt, &err), WASTE_DONE, &err, "");
+        for (k = 0; k < 5; k++) {
+            char *text = load(files[k], &n);
+            if (i == 0) {
+                first[k] = text;
+                bytes[k] = n;
+                continue;
+            }
+            assert_int_equal(n, bytes[k]);
+            assert_memory_equal(text, first[k], n);
+            waste_mem_free(text);
+        }
+    }
+    for (k = 0; k < 5; k++) waste_mem_free(first[k]);
+}
+
+static void every_effort_converts(void **state)
+{
+    static const char *const efforts[] = {"fast", "default", "best"};
+    char *bank[3];
+    size_t n, i;
+    waste_error err;
+    (void)state;
+    clean();
+    ckpt_model(source, 0, NULL);
+    for (i = 0; i < 3; i++) {
+        waste_convert_options opt = {.effort = efforts[i], .overwrite = 1};
+        expect(run(&opt, &err), WASTE_DONE, &err, "");
+        check_container("block_sparse_moe", WASTE_FMT_Q4G, i ? 0.18 : 0.30);
+        bank[i] = load("experts-L1.bin", &n);
+    }
+    assert_memory_not_equal(bank[0], bank[1], n);
+    assert_memory_not_equal(bank[1], bank[2], n);
+    for (i = 0; i < 3; i++) waste_mem_free(bank[i]);
+}
+
+/* A file for layer 1 alone. */
+static void importance_changes_the_layer_it_names(void **state)
+{
+    char path[600], text[4096], *before[2], *after[2];
+    static const char *const files[] = {"experts-L1.bin", "experts-L2.bin"};
+    waste_convert_options opt = {.overwrite = 1};
+    size_t n = 0, bytes[2], i;
+    waste_error err;
+    (void)state;
+    clean();
+    ckpt_model(source, 0, NULL);
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    for (i = 0; i < 2; i++) before[i] = load(files[i], bytes + i);
+    n += (size_t)sprintf(text + n, "{\"layers\":{\"1\":{\"gate_up\":[");
+    for (i = 0; i < CKPT_HIDDEN; i++)
+        n += (size_t)sprintf(text + n, "%s%d", i ? "," : "", (int)(i % 5 * 4 + 1));
+    n += (size_t)sprintf(text + n, "],\"down\":[");
+    for (i = 0; i < CKPT_WIDTH; i++)
+        n += (size_t)sprintf(text + n, "%s%d", i ? "," : "", (int)(i % 3 + 1));
+    sprintf(text + n, "]}}}");
+    test_text(source, "importance.json", text);
+    snprintf(path, sizeof path, "%s/importance.json", source);
+    opt.importance = path;
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.30);
+    for (i = 0; i < 2; i++) after[i] = load(files[i], bytes + i);
+    assert_memory_not_equal(before[0], after[0], bytes[0]);
+    assert_memory_equal(before[1], after[1], bytes[1]);
+    for (i = 0; i < 2; i++) {
+        waste_mem_free(before[i]);
+        waste_mem_free(after[i]);
+    }
+    opt.effort = "fast";
+    expect(run(&opt, &err), WASTE_ARG, &err, "importance has no effect");
+    opt.effort = NULL;
+    test_text(source, "importance.json", "{\"layers\":{\"0\":{}}}");
+    expect(run(&opt, &err), WASTE_ARG, &err, "\"0\" is no layer with experts");
+}
+
 /* ---- refusals ------------------------------------------------------------------------- */
 
 static void refuses_options_and_targets_by_name(void **state)
 {
-    waste_convert_options bits = {5, NULL, 0, {NULL, NULL}}, form = {0, "vq9", 0, {NULL, NULL}};
+    waste_convert_options bits = {.trunk_bits = 5}, form = {.experts = "vq9"};
+    waste_convert_options effort = {.effort = "slow"}, threads = {.threads = 257};
     waste_convert *c;
     waste_error err;
     char path[600];
@@ -447,6 +537,8 @@ static void refuses_options_and_targets_by_name(void **state)
     ckpt_model(source, 0, NULL);
     expect(run(&bits, &err), WASTE_ARG, &err, "trunk_bits is 5");
     expect(run(&form, &err), WASTE_ARG, &err, "\"vq9\"");
+    expect(run(&effort, &err), WASTE_ARG, &err, "effort is \"slow\"");
+    expect(run(&threads, &err), WASTE_ARG, &err, "threads is 257");
     assert_false(waste_path_exists(target));
 
 #define OPEN(from, to) (memset(&err, 0, sizeof err), waste_convert_open(&c, from, to, NULL, &err))
@@ -578,7 +670,7 @@ static void closing_early_leaves_nothing(void **state)
 
 static void an_old_container_stays_until_the_new_one_is_there(void **state)
 {
-    waste_convert_options opt = {0, "vq2r", 1, {NULL, NULL}};
+    waste_convert_options opt = {.experts = "vq2r", .overwrite = 1};
     waste_convert *c;
     waste_convert_row row;
     waste_error err;
@@ -610,7 +702,7 @@ static void stops_when_asked(void **state)
     clean();
     ckpt_model(source, 0, NULL);
     for (n = 1; n < 100000; n = n * 3 + 1) {
-        waste_convert_options opt = {0, NULL, 0, {countdown, NULL}};
+        waste_convert_options opt = {.cancel = {countdown, NULL}};
         left = n;
         opt.cancel.ctx = &left;
         waste_status st = run(&opt, &err);
@@ -624,7 +716,7 @@ static void stops_when_asked(void **state)
 static void a_failed_conversion_stays_failed(void **state)
 {
     int left = 1;
-    waste_convert_options opt = {0, NULL, 0, {countdown, &left}};
+    waste_convert_options opt = {.cancel = {countdown, &left}};
     waste_convert *c;
     waste_convert_row row;
     waste_error err = {0};
@@ -674,6 +766,9 @@ int main(void)
         cmocka_unit_test(writes_a_tied_head_from_the_embedding),
         cmocka_unit_test(two_runs_are_equal_byte_for_byte),
         cmocka_unit_test(carries_the_text_files_over),
+        cmocka_unit_test(threads_do_not_change_a_byte),
+        cmocka_unit_test(every_effort_converts),
+        cmocka_unit_test(importance_changes_the_layer_it_names),
         cmocka_unit_test(refuses_options_and_targets_by_name),
         cmocka_unit_test(counts_what_the_checkpoint_lacks),
         cmocka_unit_test(refuses_configurations_by_key),

@@ -2,8 +2,10 @@
  * cache changes a bit; sequences are independent; shapes are held to. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -104,7 +106,7 @@ static void grouping_changes_no_bit(void **state)
         assert_memory_equal(got, want, bytes);
         if (m->cache) { /* one slot: every visit reads */
             waste_cache_close(m->cache);
-            assert_int_equal(waste_cache_open(&m->cache, m->banks, 1, NULL), WASTE_OK);
+            assert_int_equal(waste_cache_open(&m->cache, m->banks, 1, 0, NULL), WASTE_OK);
             run(m, got, 0);
             assert_memory_equal(got, want, bytes);
         }
@@ -199,6 +201,163 @@ static void the_routing_bias_is_optional(void **state)
     model_remove(&f);
 }
 
+/* ---- streaming ------------------------------------------------------------ */
+
+static waste_model *open_with(const model_files *f, int lookahead, int io_threads)
+{
+    const waste_model_options o = {
+        .context = LENGTH, .lookahead = lookahead, .io_threads = io_threads};
+    waste_error e = {0};
+    waste_model *m;
+
+    if (waste_model_open(&m, f->dir, &o, &e)) fail_msg("%s", e.text);
+    return m;
+}
+
+static waste_model_stats stats_of(waste_model *m)
+{
+    waste_model_stats s;
+
+    waste_model_stats_get(m, &s);
+    return s;
+}
+
+static void lookahead_reads_ahead_and_changes_no_bit(void **state)
+{
+    static const int widths[] = {-1, 1, 6, 64};
+    const size_t bytes = LENGTH * VOCAB * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
+    model_files f;
+    waste_model *m;
+    (void)state;
+
+    model_write(&f, MODEL_K3);
+    for (size_t i = 0; i < 4; i++) {
+        waste_model_stats s;
+
+        m = open_with(&f, widths[i], 0);
+        waste_cache_close(m->cache);
+        assert_int_equal(waste_cache_open(&m->cache, m->banks, 4, 2, NULL), WASTE_OK);
+        run(m, i ? got : want, 1);
+        if (i) assert_memory_equal(got, want, bytes);
+        s = stats_of(m);
+        assert_int_equal(s.lookahead, widths[i] < 0 ? 0 : widths[i]);
+        assert_int_equal(s.guesses > 0, widths[i] > 0);
+        assert_true(s.guesses_used <= s.guesses);
+        assert_true(s.bytes_read >= 4096 * s.misses);
+        run(m, got, 0); /* chunks of many rows do not guess */
+        assert_memory_equal(got, want, bytes);
+        waste_model_close(m);
+    }
+    model_remove(&f);
+    free(want);
+    free(got);
+}
+
+static void a_prompt_is_not_guessed_at(void **state)
+{
+    float *logits = malloc(LENGTH * VOCAB * sizeof(float));
+    model_files f;
+    waste_model *m;
+    (void)state;
+
+    model_write(&f, MODEL_K3);
+    m = open_with(&f, 6, 0);
+    run(m, logits, 50);
+    assert_int_equal(stats_of(m).guesses, 0);
+    waste_model_close(m);
+    model_remove(&f);
+    free(logits);
+}
+
+/* What the disk does in the tests below. */
+static atomic_int hanging, failing;
+
+static waste_status bad_disk(void *ctx, int layer, int expert, waste_error *err)
+{
+    const struct timespec ms = {0, 1000000};
+    (void)ctx;
+
+    for (int i = 0; i < 2000 && atomic_load(&hanging); i++) nanosleep(&ms, NULL);
+    if (!atomic_load(&failing)) return WASTE_OK;
+    return waste_fail(err, WASTE_IO, "the disk does not give %d of %d", expert, layer);
+}
+
+static int after_50_ms(void *ctx)
+{
+    return waste_clock_ns() - *(uint64_t *)ctx > 50000000;
+}
+
+static void a_hanging_read_does_not_delay_an_interrupt(void **state)
+{
+    uint64_t start;
+    const waste_cancel cancel = {after_50_ms, &start};
+    float logits[VOCAB], again[VOCAB];
+    waste_error e = {0};
+    model_files f;
+    waste_model *m;
+    waste_seq *s, *t;
+    (void)state;
+
+    model_write(&f, MODEL_K3);
+    m = open_with(&f, 0, 0);
+    s = open_seq(m);
+    t = open_seq(m);
+    waste_banks_fault(m->banks, bad_disk, NULL);
+    atomic_store(&hanging, 1);
+    waste_row row = {s, 5, logits};
+    start = waste_clock_ns();
+    assert_int_equal(waste_step(m, &row, 1, &cancel, NULL, &e), WASTE_CANCELLED);
+    assert_true(waste_clock_ns() - start < 250000000);
+    atomic_store(&hanging, 0);
+    row.seq = t; /* the model is as good as before */
+    step(m, &row, 1);
+    waste_seq_free(s);
+    waste_seq_free(t);
+    waste_model_close(m);
+
+    m = open_with(&f, 0, 0);
+    s = open_seq(m);
+    waste_row same = {s, 5, again};
+    step(m, &same, 1);
+    assert_memory_equal(again, logits, sizeof again);
+    waste_seq_free(s);
+    waste_model_close(m);
+    model_remove(&f);
+}
+
+static void a_failing_read_breaks_the_sequence_alone(void **state)
+{
+    static const int threads[] = {-1, 1, 2, 8};
+    float logits[VOCAB];
+    model_files f;
+    (void)state;
+
+    model_write(&f, MODEL_K3);
+    for (size_t i = 0; i < 4; i++) {
+        const uint64_t before = waste_mem_used();
+        waste_model *m = open_with(&f, 0, threads[i]);
+        waste_seq *s = open_seq(m), *t = open_seq(m);
+        waste_row row = {s, 5, logits};
+        waste_error e = {0};
+
+        waste_banks_fault(m->banks, bad_disk, NULL);
+        atomic_store(&failing, 1);
+        assert_int_equal(waste_step(m, &row, 1, NULL, NULL, &e), WASTE_IO);
+        assert_non_null(strstr(e.text, "layer 1, expert"));
+        assert_non_null(strstr(e.text, "the disk does not give"));
+        atomic_store(&failing, 0);
+        assert_int_equal(waste_step(m, &row, 1, NULL, NULL, NULL), WASTE_ARG);
+        row.seq = t;
+        step(m, &row, 1);
+        waste_seq_free(s);
+        waste_seq_free(t);
+        waste_model_close(m);
+        assert_int_equal(waste_mem_used(), before);
+    }
+    model_remove(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +365,10 @@ int main(void)
         cmocka_unit_test(history_and_position_matter),
         cmocka_unit_test(every_tensor_is_there_and_of_its_shape),
         cmocka_unit_test(the_routing_bias_is_optional),
+        cmocka_unit_test(lookahead_reads_ahead_and_changes_no_bit),
+        cmocka_unit_test(a_prompt_is_not_guessed_at),
+        cmocka_unit_test(a_hanging_read_does_not_delay_an_interrupt),
+        cmocka_unit_test(a_failing_read_breaks_the_sequence_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Each slot of the kernel table against the formula in f64 or a worked example
- * of the specification, and that neither company nor cuts change a bit. */
+ * of docs/model.md, and that neither company nor cuts change a bit. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static void check_matmul(waste_fmt fmt, int rows, int cols, int group)
             waste_quant_encode_row(fmt, w, cols, group, data + (size_t)r * row_bytes,
                                    scales + r * groups);
     }
-    a.w = (waste_matrix){fmt, data, scales, rows, cols, group, groups, (int64_t)row_bytes};
+    a.w = (waste_matrix){fmt, data, scales, rows, cols, group, groups, (int64_t)row_bytes, 0};
     k.matmul(&a, 0, rows);
     for (r = 0; r < rows; r++) {
         waste_quant_decode_row(fmt, data + (size_t)r * row_bytes, scales + r * groups, cols, group,
@@ -321,7 +321,8 @@ static void absorbed_attention_equals_expanded(void **state)
     (void)state;
 
     for (int i = 0; i < N * Q; i++) q[i] *= 4; /* peaked enough for the maximum to move */
-    a.kv_b = (waste_matrix){WASTE_FMT_F32, kv_b, NULL, HEADS * (NOPE + VDIM), RANK, 0, 0, RANK * 4};
+    a.kv_b =
+        (waste_matrix){WASTE_FMT_F32, kv_b, NULL, HEADS * (NOPE + VDIM), RANK, 0, 0, RANK * 4, 0};
     k.mla(&a, 1, 2);
     k.mla(&a, 0, 1);
     for (int t = 0; t < N; t++)
@@ -358,7 +359,7 @@ static void ares_example(void **state)
 
 /* ---- experts -------------------------------------------------------------- */
 
-/* Weight (row, col) as container.md 5.2, 5.4, 5.5 define it. */
+/* Weight (row, col) as docs/format.md 5.2, 5.4, 5.5 define it. */
 static double weight(const waste_quant *q, const waste_vq_matrix *m, int row, int col)
 {
     const unsigned char *p =

@@ -46,7 +46,7 @@ static void check(const split *s, size_t n)
 
 #define CHECK(table) check(table, sizeof(table) / sizeof *(table))
 
-/* The table "Verified splits" of the spec. */
+/* The table of docs/format.md 8.3, and more. */
 static void verified_splits(void **state)
 {
     static const split table[] = {

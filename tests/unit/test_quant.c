@@ -1,4 +1,4 @@
-/* kernels/quant: f16, bf16 and the block formats, by the spec's tables. */
+/* kernels/quant: f16, bf16 and the block formats, by the tables of docs/format.md. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* text/reply.c: the examples of chat.md 6 and the cases around them.
+/* text/reply.c: the examples of docs/chat.md 6 and the cases around them.
  *
  * A reply is written as a string: \1 \2 \3 \4 are the four control tokens
  * (open, close, separator, end), \5 is an end token of the model, all else is
@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/reply.h"
+#include "text/reply_json.h"
 
 enum { OPEN = 1001, CLOSE, SEP, END, EOS, STOP };
 
@@ -102,7 +102,7 @@ static void assert_arguments(const result *r, size_t i, const char *want)
     waste_buf b = {0};
     waste_error e = {0};
 
-    assert_int_equal(waste_reply_arguments(waste_reply_call_at(r->r, i), &b, &e), WASTE_OK);
+    assert_int_equal(waste_reply_json_arguments(waste_reply_call_at(r->r, i), &b, &e), WASTE_OK);
     assert_text(&b, want);
     waste_buf_clear(&b);
 }
@@ -324,6 +324,36 @@ static void a_closed_response_ends_the_reply_without_tools(void **state)
     assert_false(r.done);
     assert_text(&r.answer, "abc");
     drop(&r);
+}
+
+/* \xf0\x9f is half a code point in the header: no text either. */
+static void a_header_that_a_limit_cuts_is_dropped(void **state)
+{
+    static const char *const cut[] = {"\1", "\1resp", "\2", "\2response", "\2re\xf0\x9f"};
+    const char *before = "so";
+    size_t i, k;
+    (void)state;
+
+    for (i = 0; i < sizeof cut / sizeof *cut; i++) {
+        waste_reply_options o = xtml("response", (int)(i & 1));
+        waste_reply *r;
+        waste_reply_delta d;
+        waste_error e = {0};
+
+        assert_int_equal(waste_reply_new(&r, &o, &e), WASTE_OK);
+        assert_int_equal(waste_reply_push(r, 'x', before, 2, &d, &e), WASTE_OK);
+        for (k = 0; cut[i][k]; k++) {
+            int marker = cut[i][k] > 0 && cut[i][k] < 5;
+            assert_int_equal(waste_reply_push(r, marker ? 1000 + cut[i][k] : 'x',
+                                              marker ? "<?>" : &cut[i][k], marker ? 3 : 1, &d, &e),
+                             WASTE_OK);
+            assert_int_equal(d.answer.bytes, 0);
+        }
+        waste_reply_cut(r);
+        assert_int_equal(waste_reply_end(r, &d, &e), WASTE_OK);
+        assert_int_equal(d.answer.bytes + d.reasoning.bytes + d.tools.bytes, 0);
+        waste_reply_free(r);
+    }
 }
 
 static void the_end_token_ends_every_format(void **state)
@@ -586,6 +616,7 @@ int main(void)
         cmocka_unit_test(headers_name_calls),
         cmocka_unit_test(arguments_become_json_by_their_type),
         cmocka_unit_test(a_closed_response_ends_the_reply_without_tools),
+        cmocka_unit_test(a_header_that_a_limit_cuts_is_dropped),
         cmocka_unit_test(the_end_token_ends_every_format),
         cmocka_unit_test(each_token_has_a_region),
         cmocka_unit_test(half_code_points_wait_and_never_cross_a_marker),

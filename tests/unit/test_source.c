@@ -68,7 +68,7 @@ static void decodes_plain_dtypes(void **state)
     waste_source_close(s);
 }
 
-/* The spec's byte 0x2B at scale 1/2, and every code at scale 1. */
+/* Byte 0x2B at scale 1/2 (docs/convert.md 2.2), and every code at scale 1. */
 static void decodes_mxfp4_pairs(void **state)
 {
     static const float magnitude[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};

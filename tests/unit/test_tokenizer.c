@@ -131,7 +131,7 @@ static void tokenizer_model_comes_before_tiktoken_model(void **state)
     waste_tokenizer_close(t);
 }
 
-/* The examples of spec section 4. */
+/* The examples of docs/format.md 8.4. */
 static void merges_as_the_spec_shows(void **state)
 {
     static const char *const tokens[] = {"he",   "ll", "llo",   " w", "or",

@@ -1,4 +1,4 @@
-/* convert/vq: the spec's examples, training in corner cases, figures. */
+/* convert/vq: the examples of docs/convert.md, training in corner cases, figures. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void set_entry(waste_vq_books *b, int stage, int c, float v)
     b->book[stage].half[c] = 4 * v * v;
 }
 
-/* convert.md 6.1: two stages of two entries, a vector of 0.4s. */
+/* docs/convert.md 6.1: two stages of two entries, a vector of 0.4s. */
 static void encodes_the_toy_example(void **state)
 {
     waste_vq_books *b = books_of(2, 8);
@@ -80,7 +80,7 @@ static void equals_go_to_the_lowest_entry(void **state)
     free(b);
 }
 
-/* container.md 5.5 */
+/* docs/format.md 5.5 */
 static void packs_six_bit_indices(void **state)
 {
     static const struct {

@@ -295,13 +295,16 @@ static void running_out_of_memory_breaks_no_sequence(void **state)
 
 static void counts_what_it_did(void **state)
 {
-    waste_model *m = open_model(&k3, 8);
-    waste_seq *s = open_seq(m);
-    waste_row rows[] = {{s, 3, NULL}, {s, 4, NULL}};
+    const waste_model_options o = {.context = 8, .lookahead = -1}; /* what is demanded, no more */
+    waste_model *m;
+    waste_seq *s;
     waste_step_stats one, two;
     waste_model_stats all;
     (void)state;
 
+    assert_int_equal(waste_model_open(&m, k3.dir, &o, NULL), WASTE_OK);
+    s = open_seq(m);
+    waste_row rows[] = {{s, 3, NULL}, {s, 4, NULL}};
     assert_int_equal(waste_step(m, rows, 1, NULL, &one, NULL), WASTE_OK);
     assert_int_equal(one.misses, 2 * (MODEL_LAYERS - 1));
     assert_int_equal(one.hits, 0);

@@ -1,0 +1,280 @@
+/* Experts on AVX2: see kernels.h. No state, any thread.
+ *
+ * f32 tables of a block of positions, which stay in L1 while all rows pass over them,
+ * and scalar lookups: vector gathers are slower, and byte shuffles over 256 entries no
+ * faster (shared measurements in docs/measured.md). A row's sum runs over the
+ * positions in order, so its bits depend on its input alone. Against plain C: f32
+ * rounding, at most 2e-6 of the sum over the positions of |x_v| times the longest
+ * entries. */
+#include "kernels/kernels_avx2.h"
+
+#if WASTE_HAVE_AVX2
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/kernels_ref.h"
+#include "kernels/kernels_work.h"
+#include "kernels/quant.h"
+
+#define ROWS 64 /* of an index block */
+
+/* 3: three stages of bytes, 2: two, 6: four of 6 bits; 0: left to plain C. */
+static int kind_of(const waste_vq_geometry *g)
+{
+    if (g->vec_dim != 8 || g->index_block != ROWS) return 0;
+    if (g->index_bits == 6) return g->stages == 4 && g->vector_bytes == 3 ? 6 : 0;
+    return (g->stages == 2 || g->stages == 3) && g->vector_bytes == g->stages ? g->stages : 0;
+}
+
+static size_t entries_of(const waste_vq_geometry *g)
+{
+    return g->index_bits == 6 ? 64 : 256;
+}
+
+/* Books by dimension: [stage][8][entries]. */
+static size_t books_bytes(const waste_vq_geometry *g)
+{
+    return kind_of(g) ? (size_t)g->stages * 8 * entries_of(g) * sizeof(float) : 0;
+}
+
+static void pack_books(void *to, const waste_vq_geometry *g, const float *const *book)
+{
+    const size_t n = entries_of(g);
+    float *p = to;
+    size_t e;
+    int s, d;
+
+    for (s = 0; s < g->stages; s++)
+        for (d = 0; d < 8; d++)
+            for (e = 0; e < n; e++) *p++ = book[s][8 * e + (size_t)d];
+}
+
+static size_t tables_bytes(const waste_vq_geometry *g, int64_t cols)
+{
+    (void)g, (void)cols;
+    return 0; /* a block's tables cost a tenth of its lookups */
+}
+
+/* [position][stage][entries] */
+static void build(float *to, const waste_vq_geometry *g, const float *books, const float *x,
+                  int64_t n)
+{
+    const size_t entries = entries_of(g);
+    int64_t v;
+    size_t e;
+    int s, d, i;
+
+    for (v = 0; v < n; v++, x += 8)
+        for (s = 0; s < g->stages; s++, to += entries) {
+            const float *b = books + (size_t)s * 8 * entries;
+
+            for (e = 0; e < entries; e += 32) {
+                __m256 sum[4];
+
+                for (i = 0; i < 4; i++) sum[i] = _mm256_setzero_ps();
+                for (d = 0; d < 8; d++) {
+                    const __m256 xd = _mm256_set1_ps(x[d]);
+                    for (i = 0; i < 4; i++)
+                        sum[i] = _mm256_fmadd_ps(
+                            xd, _mm256_loadu_ps(b + (size_t)d * entries + e + 8 * (size_t)i),
+                            sum[i]);
+                }
+                for (i = 0; i < 4; i++) _mm256_storeu_ps(to + e + 8 * (size_t)i, sum[i]);
+            }
+        }
+}
+
+/* 8 rows over n positions; their sums live in registers. */
+static inline __attribute__((always_inline)) void eight_rows(float *acc, const unsigned char *p,
+                                                             const float *t, int64_t n,
+                                                             const int kind)
+{
+    const size_t step = ROWS * (kind == 2 ? 2 : 3);
+    float s[8];
+    int64_t v;
+    int r;
+
+    memcpy(s, acc, sizeof s);
+    for (v = 0; v < n; v++, p += step) {
+        if (kind == 6) {
+#pragma GCC unroll 8
+            for (r = 0; r < 8; r++) {
+                const uint32_t u =
+                    p[3 * r] | (uint32_t)p[3 * r + 1] << 8 | (uint32_t)p[3 * r + 2] << 16;
+                s[r] += (t[u & 63] + t[64 + (u >> 6 & 63)]) +
+                        (t[128 + (u >> 12 & 63)] + t[192 + (u >> 18)]);
+            }
+            t += 256;
+        } else if (kind == 3) {
+            uint64_t w[3];
+
+            memcpy(w, p, sizeof w);
+#pragma GCC unroll 8
+            for (r = 0; r < 8; r++) {
+                const int a = 3 * r, b = a + 1, c = a + 2;
+                s[r] += t[w[a / 8] >> a % 8 * 8 & 255] + t[256 + (w[b / 8] >> b % 8 * 8 & 255)] +
+                        t[512 + (w[c / 8] >> c % 8 * 8 & 255)];
+            }
+            t += 768;
+        } else {
+            uint64_t w[2];
+
+            memcpy(w, p, sizeof w);
+#pragma GCC unroll 8
+            for (r = 0; r < 8; r++) {
+                const int a = 2 * r, b = a + 1;
+                s[r] += t[w[a / 8] >> a % 8 * 8 & 255] + t[256 + (w[b / 8] >> b % 8 * 8 & 255)];
+            }
+            t += 512;
+        }
+    }
+    memcpy(acc, s, sizeof s);
+}
+
+/* gcc takes a function that does nothing but prefetch for one without effect. */
+#define PREFETCH(p, n)                                            \
+    do {                                                          \
+        size_t line_;                                             \
+        for (line_ = 0; line_ < (n); line_ += 64)                 \
+            _mm_prefetch((const char *)(p) + line_, _MM_HINT_T0); \
+    } while (0)
+
+/* Row blocks first..last over the positions of a table block. */
+static inline __attribute__((always_inline)) void apply_kind(const waste_vq_matrix *m,
+                                                             int64_t first, int64_t last,
+                                                             float *acc, const float *t, int64_t v0,
+                                                             int64_t n, const int kind)
+{
+    const int vb = kind == 2 ? 2 : 3;
+    const size_t row_bytes = (size_t)(m->cols / 8) * (size_t)(ROWS * vb);
+    int64_t b;
+    int r;
+
+    for (b = first; b < last; b++, acc += ROWS) {
+        const unsigned char *p =
+            m->index + (size_t)b * row_bytes + (size_t)v0 * (size_t)(ROWS * vb);
+
+        if (b + 2 < last) PREFETCH(p + 2 * row_bytes, (size_t)n * (size_t)(ROWS * vb));
+        for (r = 0; r < ROWS; r += 8) eight_rows(acc + r, p + r * vb, t, n, kind);
+    }
+}
+
+static void apply(const waste_vq_geometry *g, const waste_vq_matrix *m, int64_t first, int64_t last,
+                  float *acc, const float *t, int64_t v0, int64_t n)
+{
+    const int kind = kind_of(g);
+
+    if (kind == 6)
+        apply_kind(m, first, last, acc, t, v0, n, 6);
+    else if (kind == 3)
+        apply_kind(m, first, last, acc, t, v0, n, 3);
+    else
+        apply_kind(m, first, last, acc, t, v0, n, 2);
+}
+
+/* All positions for n inputs; acc[i]: (last - first) * 64 sums. */
+static void run_matrix(const waste_expert *a, const waste_vq_matrix *m, int64_t first, int64_t last,
+                       const float *const *x, size_t n, float *acc, size_t step)
+{
+    const int64_t nv = m->cols / 8;
+    float *table = a->work;
+    int64_t v, p;
+    size_t i;
+
+    for (i = 0; i < n; i++) memset(acc + i * step, 0, (size_t)(last - first) * ROWS * sizeof *acc);
+    for (v = 0; v < nv; v += WASTE_VQ_BLOCK) {
+        p = nv - v < WASTE_VQ_BLOCK ? nv - v : WASTE_VQ_BLOCK;
+        for (i = 0; i < n; i++) {
+            build(table, &a->geometry, m->packed, x[i] + 8 * v, p);
+            apply(&a->geometry, m, first, last, acc + i * step, table, v, p);
+        }
+    }
+}
+
+static int fast(const waste_expert *a)
+{
+    return a->gate.packed && a->up.packed && a->down.packed && kind_of(&a->geometry);
+}
+
+static float *sums_of(const waste_expert *a)
+{
+    return (float *)(void *)((char *)a->work + WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES);
+}
+
+static float scale_of(const waste_vq_matrix *m, int64_t r)
+{
+    return _cvtsh_ss((unsigned short)(m->scale[2 * r] | m->scale[2 * r + 1] << 8));
+}
+
+static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
+{
+    const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
+    const size_t step = (size_t)(last - first) * ROWS;
+    const float *x[WASTE_VQ_ROWS];
+    float *acc = sums_of(a);
+    waste_kernels plain;
+    size_t at, n, i;
+    int64_t r;
+
+    waste_kernels_ref(&plain);
+    if (!fast(a)) {
+        plain.expert_up(a, lo, hi);
+        return;
+    }
+    for (at = 0; at < a->n; at += n) {
+        n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
+        for (i = 0; i < n; i++) x[i] = a->x + (int64_t)a->x_row[at + i] * a->gate.cols;
+        run_matrix(a, &a->gate, first, last, x, n, acc, 2 * step);
+        run_matrix(a, &a->up, first, last, x, n, acc + step, 2 * step);
+        for (i = 0; i < n; i++) {
+            float *g = acc + 2 * i * step + (lo - first * ROWS), *u = g + step;
+            const waste_act act = {a->act, g, u, a->h + (int64_t)(at + i) * a->gate.rows + lo};
+
+            for (r = lo; r < hi; r++) {
+                g[r - lo] *= scale_of(&a->gate, r);
+                u[r - lo] *= scale_of(&a->up, r);
+            }
+            plain.act(&act, 0, hi - lo);
+        }
+    }
+}
+
+static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
+{
+    const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
+    const size_t step = (size_t)(last - first) * ROWS;
+    const float *x[WASTE_VQ_ROWS];
+    float *acc = sums_of(a);
+    waste_kernels plain;
+    size_t at, n, i;
+    int64_t r;
+
+    if (!fast(a)) {
+        waste_kernels_ref(&plain);
+        plain.expert_down(a, lo, hi);
+        return;
+    }
+    for (at = 0; at < a->n; at += n) {
+        n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
+        for (i = 0; i < n; i++) x[i] = a->h + (int64_t)(at + i) * a->down.cols;
+        run_matrix(a, &a->down, first, last, x, n, acc, step);
+        for (i = 0; i < n; i++) {
+            float *y = a->y + (int64_t)a->y_row[at + i] * a->down.rows;
+
+            for (r = lo; r < hi; r++)
+                y[r] = acc[i * step + (size_t)(r - first * ROWS)] * scale_of(&a->down, r);
+        }
+    }
+}
+
+void waste_kernels_avx2_vq(waste_kernels *k)
+{
+    k->expert_up = expert_up;
+    k->expert_down = expert_down;
+    k->books_bytes = books_bytes;
+    k->pack_books = pack_books;
+    k->tables_bytes = tables_bytes;
+}
+
+#endif

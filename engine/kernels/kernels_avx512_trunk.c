@@ -1,0 +1,426 @@
+/* Trunk matrices on AVX-512 VNNI: see kernels.h and tiles.h. No state, any thread.
+ *
+ * Activations become 16-bit integers q, a scale per group of columns; high and low
+ * byte are two planes of int8. Codes are unsigned bytes, so a group's sum of products
+ * is two vpdpbusd a step, exact in 32 bits (mod 2^32, and the sum itself fits); what
+ * the codes' offset adds goes in as the start value. Only scale times sum is f32, group
+ * after group: a row's bits depend on that row of x alone.
+ *
+ * Against plain C: in every group |q scale - x| is at most half of max |x| / 32639, so
+ * row o of the result errs by at most the sum over its groups of
+ * max |x| / 65278 * sum |w[o][i]|, plus f32 rounding of the group sums. Where the
+ * largest |x| of a group is below 1e-30 it counts as that. A value that is not finite
+ * makes the row of the batch NaN.
+ *
+ * F32 matrices, and rows beyond whole tiles, take the same integers or plain
+ * vectors of f32; what pack_matrix left alone is the plain table's. */
+#include "kernels/kernels_avx512.h"
+
+#if WASTE_HAVE_AVX512
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels_ref.h"
+#include "kernels/kernels_work.h"
+#include "kernels/tiles.h"
+
+#define STEPS_MAX 32639.0f
+
+typedef __m512i bytes;
+
+static bytes load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+/* ---- activations ------------------------------------------------------------ */
+
+/* Of up to WASTE_TRUNK_ROWS rows; row t is at t times its stride. */
+typedef struct planes {
+    int8_t *high, *low; /* [cols]: cols padded to whole groups */
+    float *scale;       /* [groups] */
+    int32_t *sum;       /* [groups] of q */
+    int64_t cols, groups, group;
+} planes;
+
+static planes planes_in(const waste_matmul *a, size_t n)
+{
+    planes p;
+
+    p.group = a->w.group;
+    p.groups = a->w.n_groups;
+    p.cols = (p.group * p.groups + 63) / 64 * 64;
+    p.high = a->work;
+    p.low = p.high + n * (size_t)p.cols;
+    p.scale = (float *)(void *)(p.low + n * (size_t)p.cols);
+    p.sum = (int32_t *)(void *)(p.scale + n * (size_t)p.groups);
+    return p;
+}
+
+/* One group of one row: n of its columns exist. */
+static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *high, int8_t *low,
+                           float *scale, int32_t *sum)
+{
+    const bytes no_sign = _mm512_set1_epi32(0x7FFFFFFF), round = _mm512_set1_epi32(128);
+    bytes most = _mm512_setzero_si512(), total = most;
+    __m512 by;
+    uint32_t bits;
+    float top;
+    int64_t i;
+
+    for (i = 0; i < n; i += 16)
+        most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_castps_si512(_mm512_maskz_loadu_ps(
+                                                           waste_lanes16(n - i), x + i)),
+                                                       no_sign));
+    bits = _mm512_reduce_max_epu32(most);
+    memcpy(&top, &bits, sizeof top);
+    if (bits >= 0x7F800000u) {
+        memset(high, 0, (size_t)group);
+        memset(low, 0, (size_t)group);
+        *scale = NAN;
+        *sum = 0;
+        return;
+    }
+    if (top < 1e-30f) top = 1e-30f;
+    by = _mm512_set1_ps(STEPS_MAX / top);
+    for (i = 0; i < group; i += 16) {
+        const __mmask16 there = i < n ? waste_lanes16(n - i) : 0;
+        const __mmask16 room = waste_lanes16(group - i);
+        const bytes q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(there, x + i), by));
+
+        total = _mm512_add_epi32(total, q);
+        _mm_mask_storeu_epi8(
+            high + i, room, _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(q, round), 8)));
+        _mm_mask_storeu_epi8(low + i, room, _mm512_cvtepi32_epi8(q));
+    }
+    *scale = top / STEPS_MAX;
+    *sum = _mm512_reduce_add_epi32(total);
+}
+
+static void quantise(const waste_matmul *a, const planes *p, size_t first, size_t n)
+{
+    size_t t;
+    int64_t g;
+
+    for (t = 0; t < n; t++)
+        for (g = 0; g < p->groups; g++) {
+            const int64_t at = g * p->group, left = a->w.cols - at;
+            const size_t to = t * (size_t)p->cols + (size_t)at;
+
+            quantise_group(a->x + (first + t) * a->x_stride + at, left < p->group ? left : p->group,
+                           p->group, p->high + to, p->low + to,
+                           p->scale + t * (size_t)p->groups + g,
+                           p->sum + t * (size_t)p->groups + g);
+        }
+}
+
+/* ---- tiles ------------------------------------------------------------------- */
+
+/* 4 bytes of activations in every lane. */
+static inline bytes four(const int8_t *p)
+{
+    int32_t u;
+
+    memcpy(&u, p, sizeof u);
+    return _mm512_set1_epi32(u);
+}
+
+#define NQ_MAX 4
+#define NT_MAX 4
+
+/* The columns of a step are multiplied four at a time: one call of this for each. */
+#define MULTIPLY(codes, at)                                           \
+    do {                                                              \
+        for (t = 0; t < nt; t++) {                                    \
+            const bytes h_ = four(high + (size_t)t * p->cols + (at)); \
+            const bytes l_ = four(low + (size_t)t * p->cols + (at));  \
+            for (q = 0; q < nq; q++) {                                \
+                d[q][t] = _mm512_dpbusd_epi32(d[q][t], codes[q], h_); \
+                e[q][t] = _mm512_dpbusd_epi32(e[q][t], codes[q], l_); \
+            }                                                         \
+        }                                                             \
+    } while (0)
+
+/* nq vectors of 16 rows by nt rows of the batch over all groups of a tile; first_q
+ * is the first vector. fmt, nq and nt are constants where this is inlined. */
+static inline __attribute__((always_inline)) void tile_part(const planes *p, const unsigned char *w,
+                                                            const uint16_t *scales, size_t first,
+                                                            int first_q, waste_fmt fmt,
+                                                            const int nq, const int nt, int ahead,
+                                                            __m512 f[NQ_MAX][NT_MAX])
+{
+    const bytes nibble = _mm512_set1_epi8(15), two = _mm512_set1_epi8(3),
+                third = _mm512_set1_epi8(4);
+    const int step = fmt == WASTE_FMT_Q8G ? 4 : fmt == WASTE_FMT_Q4G ? 8 : 32;
+    const int step_bytes = fmt == WASTE_FMT_Q3G ? 768 : 256;
+    const int64_t steps = p->group / step;
+    const int8_t *high = p->high + first * (size_t)p->cols, *low = p->low + first * (size_t)p->cols;
+    int64_t g, s;
+    int q, t, i;
+
+    for (q = 0; q < nq; q++)
+        for (t = 0; t < nt; t++) f[q][t] = _mm512_setzero_ps();
+    w += 64 * first_q;
+    for (g = 0; g < p->groups; g++) {
+        bytes d[NQ_MAX][NT_MAX], e[NQ_MAX][NT_MAX], c[NQ_MAX];
+
+        for (t = 0; t < nt; t++) {
+            const bytes start = _mm512_set1_epi32(
+                -waste_code_offset(fmt) * p->sum[(first + (size_t)t) * (size_t)p->groups + g]);
+            for (q = 0; q < nq; q++) {
+                d[q][t] = _mm512_setzero_si512();
+                e[q][t] = start;
+            }
+        }
+        for (s = 0; s < steps; s++, w += step_bytes, high += step, low += step) {
+            bytes v[NQ_MAX];
+
+            if (ahead)
+                for (i = 0; i < step_bytes / 256; i++)
+                    for (q = 0; q < nq; q++)
+                        _mm_prefetch((const char *)w + 8192 + 256 * i + 64 * q, _MM_HINT_T0);
+            for (q = 0; q < nq; q++) v[q] = load(w + 64 * q);
+            if (fmt == WASTE_FMT_Q8G) {
+                MULTIPLY(v, 0);
+            } else if (fmt == WASTE_FMT_Q4G) {
+                for (q = 0; q < nq; q++) c[q] = _mm512_and_si512(v[q], nibble);
+                MULTIPLY(c, 0);
+                for (q = 0; q < nq; q++)
+                    c[q] = _mm512_and_si512(_mm512_srli_epi16(v[q], 4), nibble);
+                MULTIPLY(c, 4);
+            } else {
+                bytes u[NQ_MAX];
+
+                for (q = 0; q < nq; q++) u[q] = load(w + 512 + 64 * q);
+                for (i = 0; i < 8; i++) {
+                    if (i == 4)
+                        for (q = 0; q < nq; q++) v[q] = load(w + 256 + 64 * q);
+                    for (q = 0; q < nq; q++) {
+                        const bytes lo = _mm512_and_si512(
+                            _mm512_srl_epi16(v[q], _mm_cvtsi32_si128(2 * (i % 4))), two);
+                        const bytes up = i < 2 ? _mm512_slli_epi16(u[q], i < 2 ? 2 - i : 0)
+                                               : _mm512_srl_epi16(u[q], _mm_cvtsi32_si128(i - 2));
+                        /* lo | (up & third) */
+                        c[q] = _mm512_ternarylogic_epi32(lo, up, third, 0xF8);
+                    }
+                    MULTIPLY(c, 4 * i);
+                }
+            }
+        }
+        for (q = 0; q < nq; q++) {
+            const __m512 ws = _mm512_cvtph_ps(_mm256_loadu_si256((
+                const __m256i *)(const void *)(scales + g * WASTE_TILE_ROWS + 16 * (first_q + q))));
+
+            for (t = 0; t < nt; t++) {
+                const __m512 xs =
+                    _mm512_set1_ps(p->scale[(first + (size_t)t) * (size_t)p->groups + g]);
+                const bytes sum = _mm512_add_epi32(_mm512_slli_epi32(d[q][t], 8), e[q][t]);
+
+                f[q][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(ws, xs), f[q][t]);
+            }
+        }
+    }
+}
+
+static float *row_of(const waste_matmul *a, size_t t)
+{
+    return a->y_rows ? a->y_rows[t] : a->y + t * a->y_stride;
+}
+
+typedef struct tile {
+    const waste_matmul *a;
+    const planes *p;
+    const unsigned char *w;
+    const uint16_t *scales;
+    int64_t row, lo, hi; /* first row of the tile; the part asked for */
+    size_t base;         /* row of the batch that is the planes' row 0 */
+} tile;
+
+#define PUT(first, first_q, nq, nt)                                                       \
+    do {                                                                                  \
+        for (q = 0; q < (nq); q++)                                                        \
+            for (k = 0; k < (nt); k++) {                                                  \
+                const int64_t row_ = t->row + 16 * ((first_q) + q);                       \
+                _mm512_mask_storeu_ps(row_of(t->a, t->base + (first) + (size_t)k) + row_, \
+                                      waste_inside16(row_, t->lo, t->hi), f[q][k]);       \
+            }                                                                             \
+    } while (0)
+
+/* A tile for n rows of the batch: two vectors by four rows, as many sums as registers
+ * hold; what is left, four vectors by one row. */
+static inline __attribute__((always_inline)) void run_tile(const tile *t, size_t n, waste_fmt fmt)
+{
+    __m512 f[NQ_MAX][NT_MAX];
+    size_t i = 0;
+    int q, k;
+
+    for (; i + 4 <= n; i += 4) {
+        tile_part(t->p, t->w, t->scales, i, 0, fmt, 2, 4, i == 0, f);
+        PUT(i, 0, 2, 4);
+        tile_part(t->p, t->w, t->scales, i, 2, fmt, 2, 4, i == 0, f);
+        PUT(i, 2, 2, 4);
+    }
+    for (; i + 2 <= n; i += 2) {
+        tile_part(t->p, t->w, t->scales, i, 0, fmt, 4, 2, i == 0, f);
+        PUT(i, 0, 4, 2);
+    }
+    for (; i < n; i++) {
+        tile_part(t->p, t->w, t->scales, i, 0, fmt, 4, 1, i == 0, f);
+        PUT(i, 0, 4, 1);
+    }
+}
+
+static void run_q8(const tile *t, size_t n)
+{
+    run_tile(t, n, WASTE_FMT_Q8G);
+}
+
+static void run_q4(const tile *t, size_t n)
+{
+    run_tile(t, n, WASTE_FMT_Q4G);
+}
+
+static void run_q3(const tile *t, size_t n)
+{
+    run_tile(t, n, WASTE_FMT_Q3G);
+}
+
+/* ---- rows as stored ------------------------------------------------------------ */
+
+/* Row o of a tiled matrix that is in no tile, for row t of the planes: the integers
+ * and the f32 operations of a tile's lane. */
+static float row_as_stored(const waste_matrix *w, const planes *p, int64_t o, size_t t)
+{
+    const unsigned char *row = (const unsigned char *)w->data + o * w->row_bytes;
+    const size_t at = t * (size_t)p->cols;
+    float f = 0;
+    int64_t g, i;
+
+    for (g = 0; g < p->groups; g++) {
+        const int32_t sum = p->sum[t * (size_t)p->groups + (size_t)g];
+        const float by =
+            _cvtsh_ss(w->scales[o * w->n_groups + g]) * p->scale[t * (size_t)p->groups + (size_t)g];
+        bytes d = _mm512_setzero_si512(), e = d;
+        uint32_t total;
+
+        for (i = 0; i < p->group; i += 64) {
+            const int64_t n = p->group - i < 64 ? p->group - i : 64;
+            const __mmask64 m = n >= 64 ? ~0ull : (1ull << n) - 1;
+            const size_t x = at + (size_t)(g * p->group + i);
+            const bytes c = waste_codes64(w->fmt, row, g * p->group + i, n);
+
+            d = _mm512_dpbusd_epi32(d, c, _mm512_maskz_loadu_epi8(m, p->high + x));
+            e = _mm512_dpbusd_epi32(e, c, _mm512_maskz_loadu_epi8(m, p->low + x));
+        }
+        total = ((uint32_t)_mm512_reduce_add_epi32(d) << 8) + (uint32_t)_mm512_reduce_add_epi32(e) -
+                (uint32_t)waste_code_offset(w->fmt) * (uint32_t)sum;
+        f = fmaf((float)(int32_t)total, by, f);
+    }
+    return f;
+}
+
+static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
+{
+    const waste_matrix *w = &a->w;
+    const int64_t tiled = waste_tiles_rows(w);
+    size_t first, n, i;
+    int64_t o;
+
+    for (first = 0; first < a->n; first += n) {
+        planes p;
+
+        n = a->n - first < WASTE_TRUNK_ROWS ? a->n - first : WASTE_TRUNK_ROWS;
+        p = planes_in(a, n);
+        quantise(a, &p, first, n);
+        for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled;
+             o += WASTE_TILE_ROWS) {
+            const tile t = {a,
+                            &p,
+                            (const unsigned char *)w->data + o * w->row_bytes,
+                            w->scales + o * w->n_groups,
+                            o,
+                            lo,
+                            hi,
+                            first};
+
+            if (w->fmt == WASTE_FMT_Q8G)
+                run_q8(&t, n);
+            else if (w->fmt == WASTE_FMT_Q4G)
+                run_q4(&t, n);
+            else
+                run_q3(&t, n);
+        }
+        for (o = lo > tiled ? lo : tiled; o < hi; o++)
+            for (i = 0; i < n; i++) row_of(a, first + i)[o] = row_as_stored(w, &p, o, i);
+    }
+}
+
+/* ---- F32 ------------------------------------------------------------------------- */
+
+/* Four rows of w by one row of x. */
+static void dots4(const float *w, int64_t stride, const float *x, int64_t n, float y[4])
+{
+    __m512 s[4];
+    int64_t i;
+    int r;
+
+    for (r = 0; r < 4; r++) s[r] = _mm512_setzero_ps();
+    for (i = 0; i < n; i += 16) {
+        const __mmask16 m = waste_lanes16(n - i);
+        const __m512 v = _mm512_maskz_loadu_ps(m, x + i);
+
+        for (r = 0; r < 4; r++)
+            s[r] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, w + r * stride + i), v, s[r]);
+    }
+    for (r = 0; r < 4; r++) y[r] = _mm512_reduce_add_ps(s[r]);
+}
+
+static void matmul_f32(const waste_matmul *a, int64_t lo, int64_t hi)
+{
+    const int64_t cols = a->w.cols;
+    const float *w = a->w.data;
+    float y[4];
+    int64_t o, r;
+    size_t t;
+
+    for (o = lo; o < hi; o += 4) {
+        const int64_t at = o + 4 <= hi || hi - lo < 4 ? o : hi - 4;
+
+        for (t = 0; t < a->n; t++) {
+            const float *x = a->x + t * a->x_stride;
+
+            if (at + 4 <= hi) {
+                dots4(w + at * cols, cols, x, cols, y);
+                for (r = 0; r < 4; r++) row_of(a, t)[at + r] = y[r];
+            } else {
+                for (r = at; r < hi; r++) {
+                    dots4(w + r * cols, 0, x, cols, y);
+                    row_of(a, t)[r] = y[0];
+                }
+            }
+        }
+    }
+}
+
+static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)
+{
+    waste_kernels plain;
+
+    if (a->w.tiled) {
+        matmul_tiled(a, lo, hi);
+    } else if (a->w.fmt == WASTE_FMT_F32) {
+        matmul_f32(a, lo, hi);
+    } else {
+        waste_kernels_ref(&plain);
+        plain.matmul(a, lo, hi);
+    }
+}
+
+void waste_kernels_avx512_trunk(waste_kernels *k)
+{
+    k->matmul = matmul;
+    k->pack_matrix = waste_tiles_pack;
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* How the fast tables keep a trunk matrix in memory: 64 rows side by side, so that a
+ * vector holds the same columns of 16 rows and no sum crosses lanes.
+ *
+ * The matrix keeps its size. Tile t is where its 64 rows were; in it follow the
+ * groups, in each group the steps, in each step four vectors of 64 bytes: vector q
+ * holds rows 16 q .. 16 q + 15, four bytes each. Byte j of a row's four:
+ *   Q8G  4 columns a step: code of column 4 s + j, plus 128
+ *   Q4G  8 columns a step: columns 8 s + j (low half) and 8 s + 4 + j, as stored
+ *   Q3G  32 columns a step, three of these sets of vectors: the low two bits of
+ *        columns 32 s + 4 i + j, i = 0..3, at bits 2 i; the same of i = 4..7; then
+ *        the third bits, i = 0..7, at bit i
+ * Scales of a tile: [group][64]. Rows after the last whole tile stay as stored. */
+#ifndef WASTE_TILES_H
+#define WASTE_TILES_H
+
+#include "kernels/kernels.h"
+
+#define WASTE_TILE_ROWS 64
+
+/* As waste_kernels.pack_matrix; plain code for every fast table. Left alone: F32,
+ * fewer than 64 rows, and groups that are not whole steps or longer than 256 (which
+ * could overflow 32 bits). */
+void waste_tiles_pack(waste_matrix *w, void *data, uint16_t *scales, void *temp);
+
+/* Columns of a step; 0 for formats without tiles. */
+int waste_tiles_step(waste_fmt fmt);
+
+/* Code of column `col` of a row as stored; scale times it is the weight. */
+int waste_tiles_code(waste_fmt fmt, const unsigned char *row, int64_t col);
+
+/* Rows that are in tiles. */
+static inline int64_t waste_tiles_rows(const waste_matrix *w)
+{
+    return w->tiled ? w->rows / WASTE_TILE_ROWS * WASTE_TILE_ROWS : 0;
+}
+
+/* Bytes of a group of one row, or of a tile divided by its rows. */
+static inline int64_t waste_tiles_group_bytes(const waste_matrix *w)
+{
+    return w->fmt == WASTE_FMT_Q8G   ? w->group
+           : w->fmt == WASTE_FMT_Q4G ? w->group / 2
+                                     : w->group / 8 * 3;
+}
+
+#endif

@@ -1,0 +1,198 @@
+/* The plan as rows, of waste.h: what opening a model would reserve, without
+ * loading it. The figures are those that opening itself works with
+ * (waste_model_plan). Any thread may call; nothing outlives the call but the
+ * rows. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/ram.h"
+#include "base/utf8.h"
+#include "internal.h"
+#include "model/weights.h"
+#include "store/probe.h"
+
+#define MAX_ROWS 24
+
+typedef unsigned long long llu;
+
+static void add(waste_plan_report *r, const char *part, double value, const char *unit,
+                const char *fmt, ...) WASTE_PRINTF(5, 6);
+
+static void add(waste_plan_report *r, const char *part, double value, const char *unit,
+                const char *fmt, ...)
+{
+    waste_plan_row *row = &r->row[r->n++];
+    va_list ap;
+    size_t n;
+
+    row->part = part;
+    row->value = value;
+    row->unit = unit;
+    va_start(ap, fmt);
+    vsnprintf(row->why, sizeof row->why, fmt, ap);
+    va_end(ap);
+    n = strlen(row->why); /* a path may have been cut inside a letter */
+    row->why[n - waste_utf8_tail(row->why, n)] = 0;
+}
+
+static void add_bytes(waste_plan_report *r, const char *part, uint64_t bytes, const char *why)
+{
+    add(r, part, (double)bytes, "bytes", "%s", why);
+}
+
+/* ---- rows ------------------------------------------------------------------- */
+
+static void needs(waste_plan_report *r, const waste_plan *p, const waste_container *c,
+                  int64_t context)
+{
+    add_bytes(r, "trunk", p->trunk,
+              "dense weights, as stored; a quantised embedding table stays on disk");
+    add(r, "codebooks", (double)p->codebooks, "bytes", "expert codebooks of %d layers, as f32",
+        p->moe_layers);
+    add_bytes(r, "tables", p->tables,
+              "manifest, tensor handles, tokenizer, index of the cache: an upper estimate");
+    add_bytes(r, "scratch", p->scratch, "working memory of the forward pass");
+    add(r, "state", (double)p->state, "bytes",
+        "one sequence of %lld positions: %d KDA layers and %d MLA layers", (long long)context,
+        c->info.kda_layers, c->info.mla_layers);
+    add_bytes(r, "generation", p->generation,
+              "logits, sampler and prompt of one generation with a full context");
+    add(r, "min_cache", (double)p->min_cache, "bytes",
+        "%llu expert records of %llu bytes: twice what a layer picks for one token",
+        (llu)p->min_slots, (llu)p->record);
+    add_bytes(r, "floor", p->floor, "the sum of the above; a smaller budget is refused");
+    add(r, "working_set", (double)p->working_set, "bytes",
+        "%d experts in each of %d layers: what one token reads", p->top_k, p->moe_layers);
+    add(r, "expert_set", (double)(p->records * p->slot), "bytes", "all %llu expert records",
+        (llu)p->records);
+}
+
+static void ceiling(waste_plan_report *r, const waste_ram *ram)
+{
+    if (ram->usable == WASTE_RAM_UNKNOWN)
+        add(r, "ceiling", NAN, "bytes", "the system does not say how much memory it has");
+    else if (ram->from[0])
+        add(r, "ceiling", (double)ram->usable, "bytes", "usable RAM: the limit in %s", ram->from);
+    else
+        add(r, "ceiling", (double)ram->usable, "bytes", "usable RAM: all of the physical RAM");
+}
+
+static void budget(waste_plan_report *r, const waste_plan *p, uint64_t given, uint64_t cliff)
+{
+    const uint64_t all = p->records * p->slot;
+    const char *why;
+
+    if (!given && p->sets && p->budget - p->floor == all) {
+        why = "chosen: the floor and all experts, within 3/4 of the ceiling";
+    } else if (!given && p->sets) {
+        add(r, "budget", (double)p->budget, "bytes",
+            "chosen: the floor and %d working set%s, the most within 3/4 of the ceiling", p->sets,
+            p->sets > 1 ? "s" : "");
+        return;
+    } else if (!given) {
+        why = p->working_set ? "chosen: the floor; a working set more is above 3/4 of the ceiling"
+                             : "chosen: the floor; there are no experts to keep";
+    } else if (given < p->floor) {
+        why = "as given: below the floor, opening would be refused";
+    } else if (given > cliff) {
+        why = "as given: above 3/4 of the ceiling, where the system may page the cache out";
+    } else if (given - p->floor > all) {
+        why = "as given: more than the floor and all experts";
+    } else {
+        why = "as given";
+    }
+    add_bytes(r, "budget", p->budget, why);
+}
+
+static void division(waste_plan_report *r, const waste_plan *p, uint64_t given)
+{
+    add(r, "cache", (double)(p->slots * p->slot), "bytes",
+        p->slots && p->slots == p->records ? "room for every expert record"
+                                           : "what the budget has over the rest of the floor");
+    add(r, "slots", (double)p->slots, "slots", "expert records that the cache holds, of %llu",
+        (llu)p->records);
+    add_bytes(r, "sequences", p->sequences,
+              given ? "for all sequences together: what the budget leaves"
+                    : "for all sequences together: up to 3/4 of the ceiling");
+}
+
+/* Two figures that follow from the disk alone, and say so. */
+static void speed(waste_plan_report *r, const waste_plan *p, const waste_probe *d)
+{
+    const double cold = d->rate / (double)p->working_set;
+    const double hits = (double)p->slots / (double)p->records;
+
+    add(r, "disk", d->rate, "bytes/s", "%llu reads of whole records at random places, %s",
+        (llu)d->reads, d->direct ? "past the page cache" : "through the page cache: may be memory");
+    add(r, "cold", cold, "tokens/s", "disk / working_set: nothing cached, arithmetic not counted");
+    if (!p->slots) return;
+    if (p->slots >= p->records)
+        add(r, "warm", NAN, "tokens/s", "all experts stay in memory: arithmetic decides");
+    else
+        add(r, "warm", cold / (1 - hits), "tokens/s",
+            "cold / (1 - slots / records), %.1f %% hits, as if all experts were equally likely; "
+            "favourites make it more",
+            100 * hits);
+}
+
+/* ---- making it --------------------------------------------------------------- */
+
+static waste_status fill(waste_plan_report *out, const waste_container *c, const waste_plan *p,
+                         const waste_ram *ram, const waste_model_options *o, int probe,
+                         waste_error *err)
+{
+    waste_probe disk;
+    waste_status st = WASTE_OK;
+
+    out->row = waste_mem_array(MAX_ROWS, sizeof *out->row);
+    if (!out->row) return waste_fail(err, WASTE_NOMEM, "out of memory for a plan");
+    needs(out, p, c, o->context);
+    ceiling(out, ram);
+    budget(out, p, o->budget, waste_plan_cliff(ram->usable));
+    division(out, p, o->budget);
+    if (!probe || !p->records) return WASTE_OK;
+    st = waste_probe_banks(&disk, c->manifest, c->config.layers, o->buffered, err);
+    if (!st) speed(out, p, &disk);
+    return st;
+}
+
+waste_status waste_plan_make(waste_plan_report *out, const char *path,
+                             const waste_model_options *opt, int probe, waste_error *err)
+{
+    waste_model_options o = {0};
+    waste_container *c = NULL;
+    waste_tensors *t = NULL;
+    waste_weights *w = NULL;
+    waste_plan p = {0};
+    waste_ram ram;
+    waste_error below = {0};
+    waste_status st;
+
+    if (!out) return waste_fail(err, WASTE_ARG, "waste_plan_make: no place for the plan");
+    memset(out, 0, sizeof *out);
+    st = waste_model_options_check(&o, opt, err);
+    if (!st) st = waste_container_open(&c, path, err);
+    if (!st) st = waste_tensors_open(&t, c->manifest, err);
+    if (!st) st = waste_weights_open(&w, t, c->manifest, &c->config, err);
+    if (!st) {
+        waste_ram_get(&ram, "");
+        st = waste_model_plan(&p, c, w, &o, &ram, &below);
+        if (st == WASTE_RAM_BUDGET && p.floor) st = WASTE_OK; /* a row will say so */
+        if (st) waste_fail(err, st, "%s", below.text);
+    }
+    if (!st) st = fill(out, c, &p, &ram, &o, probe, err);
+    waste_weights_close(w);
+    waste_tensors_close(t);
+    waste_container_close(c);
+    if (st) waste_plan_clear(out);
+    return st;
+}
+
+void waste_plan_clear(waste_plan_report *r)
+{
+    waste_mem_free(r->row);
+    memset(r, 0, sizeof *r);
+}

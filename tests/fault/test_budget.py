@@ -1,0 +1,204 @@
+"""The RAM budget is a ceiling: peak resident size over open, a prefill of 2,000
+tokens and decode stays under the budget and 64 MiB at three budgets, on a
+container several times larger than the largest of them; and the same inside a
+control group that gives the process less memory than the container has.
+
+Each measurement is a process of its own (this file with arguments), since the
+peak of a process cannot be reset everywhere. A control group needs root and a
+writable hierarchy; without them that part says SKIP and why."""
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from lib import tap  # noqa: E402
+from tiny import cases, container  # noqa: E402
+
+MIB = 1 << 20
+PROMPT, REPLY = 2000, 24
+SPARE = 64 * MIB  # beyond the budget: the interpreter, SQLite, code, stacks
+GROUP = 160 * MIB
+
+# K3's features; many records of 77,824 bytes. 1,400 in each of 3 layers: 311 MiB, of
+# which the prompt wants 259: its tokens differ, and no bias makes favourites.
+BIG = dict(cases.K3, hidden_size=128, num_hidden_layers=4, vocab_size=2048, intermediate_size=128,
+           num_experts=1400, num_experts_per_token=2, num_shared_experts=1, moe_intermediate_size=512,
+           routed_expert_hidden_size=128)
+
+
+def write_big(path):
+    """Real trunk and codebooks; in each layer one real record, under the ids of all."""
+    case = {"config": BIG, "seed": "budget", "prefix": "language_model.", "bias": None}
+    q = container.quantiser(case)
+    width, inner = BIG["routed_expert_hidden_size"], BIG["moe_intermediate_size"]
+    shapes = [(inner, width), (inner, width), (width, inner)]
+    os.makedirs(path)
+    trunk = container.build_trunk(case)
+    layers, books, first, total = {}, b"", 0, 0
+    for n in range(BIG["first_k_dense_replace"], BIG["num_hidden_layers"]):
+        more, std = container.codebooks(case, q, n, first)
+        books += more
+        one = bytearray(container.record(case, q, n, 0, first, shapes, std))
+        name = f"experts-L{n}.bin"
+        with open(os.path.join(path, name), "wb") as f:
+            for e in range(BIG["num_experts"]):
+                struct.pack_into("<H", one, 6, e)
+                f.write(one)
+            size = f.tell()
+            f.flush()
+            os.fsync(f.fileno())  # what is not on disk yet would count in the control group
+        layers[str(n)] = {"file": name, "experts": BIG["num_experts"], "bytes": size, "codebook_base": first}
+        first += 3 * q["stages"]
+        total += size
+    container.put(path, "trunk.bin", trunk.data)
+    container.put(path, "codebooks.bin", books)
+    container.put(path, "manifest.json", json.dumps({
+        "format_version": 0, "tensor_prefix": case["prefix"], "config": BIG, "layers": layers, "trunk": trunk.index,
+        "expert_quant": {"stages": q["stages"], "vec_dim": q["dim"], "entries": q["entries"], "index_block": q["block"],
+                         "index_bits": q["bits"]}}))
+    return total
+
+
+def peak():
+    """Largest resident size of this process so far."""
+    with open("/proc/self/status") as f:
+        for line in f:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def child(path, budget, tokens):
+    db = tap.connect()
+    options = json.dumps({"budget": int(budget)}) if int(budget) else "{}"
+    plan = {p: (v, why) for p, v, why in db.execute("SELECT part, value, why FROM waste_plan(?, ?)", (path, options))}
+    opened = json.loads(db.execute("SELECT waste_open(?, ?)", (path, options)).fetchone()[0])
+    after_open = peak()
+    ids = [u % BIG["vocab_size"] for u in container.stream("budget", "prompt", int(tokens))]
+    n = db.execute("SELECT count(*) FROM waste_tokens(?, NULL, ?)", (path, json.dumps(
+        {"tokens": ids, "max_tokens": REPLY}))).fetchone()[0]
+    evictions = db.execute("SELECT evictions FROM waste_stats").fetchone()[0]
+    swap = [line for line in open("/proc/self/status") if line.startswith("VmSwap:")]
+    print(json.dumps({"plan": plan, "slots": opened["cache_slots"], "after_open": after_open, "peak": peak(),
+                      "tokens": n, "evictions": evictions, "swap": int(swap[0].split()[1]) if swap else 0}))
+
+
+def measure(path, budget, tokens=PROMPT, **kw):
+    p = subprocess.run([sys.executable, os.path.abspath(__file__), "--child", path, str(budget), str(tokens)],
+                       text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, **kw)
+    if p.returncode:
+        return None, f"exit {p.returncode}: {p.stderr.strip()[-300:]}"
+    return json.loads(p.stdout), ""
+
+
+# ---- control groups ----------------------------------------------------------
+
+def write(path, value):
+    with open(path, "w") as f:
+        f.write(str(value))
+
+
+def swap_is_off(group, limit):
+    if len(open("/proc/swaps").read().splitlines()) < 2:
+        return True
+    for name, value in (("memory.swap.max", 0), ("memory.memsw.limit_in_bytes", limit)):
+        if os.path.exists(os.path.join(group, name)):
+            write(os.path.join(group, name), value)
+            return True
+    return False
+
+
+def make_group(limit):
+    """A group of `limit` bytes and no swap, and the file that has the limit; or
+    None and why there is none."""
+    name = f"waste-test-{os.getpid()}"
+    why = "no cgroup hierarchy with a memory controller"
+    for root, file in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/unified", "memory.max"),
+                       ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
+        group = os.path.join(root, name)
+        try:
+            if file == "memory.max":
+                if "memory" not in open(os.path.join(root, "cgroup.controllers")).read().split():
+                    continue
+                if "memory" not in open(os.path.join(root, "cgroup.subtree_control")).read().split():
+                    why = f"{root} does not hand down its memory controller"
+                    continue
+            elif not os.path.exists(os.path.join(root, file)):
+                continue
+            os.mkdir(group)
+        except OSError as e:
+            why = f"{root}: {e.strerror} (needs root and a writable hierarchy)"
+            continue
+        try:
+            write(os.path.join(group, file), limit)
+            if swap_is_off(group, limit):
+                return group, os.path.join(group, file)
+            why = "swap is on and cannot be turned off for one group"
+        except OSError as e:
+            why = f"{group}: {e.strerror}"
+        os.rmdir(group)
+    return None, why
+
+
+def in_a_group(path, size):
+    """The largest budget that the advice of 3/4 allows."""
+    group, file = make_group(GROUP)
+    names = ("a budget of 3/4 of a group smaller than the container: every token came",
+             "the plan names the group's file", "and the peak stays inside it")
+    if not group:
+        for name in names:
+            tap.skip(file, name)
+        return
+    try:
+        got, text = measure(path, GROUP // 4 * 3, PROMPT // 2,
+                            preexec_fn=lambda: write(os.path.join(group, "cgroup.procs"), os.getpid()))
+    finally:
+        os.rmdir(group)
+    if not tap.ok(got is not None and got["tokens"] == REPLY and size > GROUP, names[0]):
+        print(f"#   {text}")
+        return
+    ceiling, why = got["plan"]["ceiling"]
+    tap.equal((ceiling, why.endswith(file)), (GROUP, True), names[1])
+    tap.ok(got["peak"] <= GROUP and not got["swap"], f"{names[2]}: {got['peak'] >> 20} of {GROUP >> 20} MiB, no swap")
+
+
+def main(home):
+    path = os.path.join(home, "big.waste")
+    size = write_big(path)
+    db = tap.connect()
+    floor = db.execute("SELECT value FROM waste_plan(?) WHERE part = 'floor'", (path,)).fetchone()[0]
+    budgets = (floor, floor + 24 * MIB, floor + 72 * MIB)
+    tap.ok(size > 3 * budgets[-1], f"the experts ({size >> 20} MiB) are more than three times the largest budget")
+    for budget in budgets:
+        got, text = measure(path, budget)
+        name = f"budget {budget >> 20} MiB"
+        if not tap.ok(got is not None, f"{name}: opens, reads {PROMPT} tokens, writes {REPLY}"):
+            print(f"#   {text}")
+            continue
+        tap.equal(got["tokens"], REPLY, f"{name}: every token came")
+        tap.ok(got["evictions"] > 1000, f"{name}: {got['evictions']} records made room for others")
+        tap.equal(got["slots"], got["plan"]["slots"][0], f"{name}: as many slots as planned")
+        tap.ok(got["after_open"] <= budget + SPARE, f"{name}: peak while opening is {got['after_open'] >> 20} MiB")
+        tap.ok(got["peak"] <= budget + SPARE, f"{name}: peak is {got['peak'] >> 20} MiB")
+    tap.raises(lambda: db.execute("SELECT waste_open(?, ?)", (path, json.dumps({"budget": floor - 1}))).fetchone(),
+               "below the floor", str(floor), name="a byte below the floor: refused, and the floor is named")
+    in_a_group(path, size)
+    tap.done()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:])
+    elif tap.SANITIZED:
+        tap.skip_all("a sanitizer's own memory would be what is measured")
+    elif not os.path.exists("/proc/self/status"):
+        tap.skip_all("no /proc to read the peak of a process from")
+    else:
+        os.makedirs(os.path.join(tap.BUILD, "tests"), exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="budget-", dir=os.path.join(tap.BUILD, "tests")) as d:
+            main(d)

@@ -1,0 +1,1016 @@
+/* Every fast kernel table against plain C, within the bounds that its files state, on
+ * ordinary and adversarial data; and that no grouping, cut or layout changes a bit.
+ * A table that this CPU or this build does not have is skipped, and says so. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cpu.h"
+#include "kernels/kernels.h"
+#include "kernels/quant.h"
+#include "store/record.h"
+
+#define MOST_ROWS 130
+
+static waste_kernels fast, plain;
+static uint64_t seed = 1;
+
+static void take(void **state)
+{
+    const char *name = *state;
+
+    if (waste_kernels_named(&fast, name, waste_cpu_features())) return;
+    print_message("SKIP: no kernel table \"%s\" for this CPU, or not in this build\n", name);
+    skip();
+}
+
+static uint32_t bits(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 32);
+}
+
+static float noise(void)
+{
+    return (float)(int32_t)bits() * 0x1p-31f;
+}
+
+typedef enum data { PLAIN, OUTLIERS, ZEROS, DENORMALS, HUGE_ONES, MIXED, N_DATA } data;
+
+static float value(data kind, size_t i)
+{
+    const float v = noise();
+
+    switch (kind) {
+    case OUTLIERS: return i % 97 == 5 ? v * 1e4f : v;
+    case ZEROS: return 0;
+    case DENORMALS: return v * 1e-40f;
+    case HUGE_ONES: return v * 1e30f;
+    case MIXED: return i % 64 < 32 ? 0 : i % 5 ? v * 1e-20f : v * 1e5f;
+    default: return v;
+    }
+}
+
+static float *floats(size_t n, data kind)
+{
+    float *p = malloc(n * sizeof *p + 4);
+    size_t i;
+
+    assert_non_null(p);
+    for (i = 0; i < n; i++) p[i] = value(kind, i);
+    return p;
+}
+
+/* Scratch with a guard behind it. */
+static void *work_new(const waste_kernel_limits *l)
+{
+    const size_t n = waste_kernels_work_bytes(l);
+    unsigned char *p = aligned_alloc(64, n + 64);
+
+    assert_non_null(p);
+    memset(p, 0xA5, n + 64);
+    return p;
+}
+
+static void work_free(void *work, const waste_kernel_limits *l)
+{
+    const unsigned char *guard = (unsigned char *)work + waste_kernels_work_bytes(l);
+
+    for (int i = 0; i < 64; i++) assert_int_equal(guard[i], 0xA5);
+    free(work);
+}
+
+static void within(float got, float want, double bound, const char *what, int at)
+{
+    if (isfinite(want) && fabs((double)got - want) <= bound) return;
+    if (!isfinite(want) && !isfinite(got)) return;
+    fail_msg("%s, place %d: got %.9g, wanted %.9g within %.3g", what, at, got, want, bound);
+}
+
+static void same_bits(const float *a, const float *b, size_t n)
+{
+    assert_memory_equal(a, b, n * sizeof *a);
+}
+
+/* ---- trunk -------------------------------------------------------------------- */
+
+typedef struct trunk {
+    waste_matmul a;   /* tiled */
+    waste_matrix raw; /* as stored */
+    unsigned char *stored, *tiled;
+    uint16_t *stored_scales, *tiled_scales;
+    waste_kernel_limits l;
+} trunk;
+
+static void trunk_new(trunk *t, waste_fmt fmt, int rows, int cols, int group)
+{
+    const int groups = fmt == WASTE_FMT_F32 ? 0 : (cols + group - 1) / group;
+    const size_t row_bytes = (size_t)waste_quant_row_bytes(fmt, cols, group);
+    float *w = malloc((size_t)cols * sizeof *w);
+    void *temp;
+    int r, i;
+
+    memset(t, 0, sizeof *t);
+    t->stored = calloc((size_t)rows, row_bytes);
+    t->tiled = malloc((size_t)rows * row_bytes);
+    t->stored_scales = calloc((size_t)rows * (size_t)groups + 1, 2);
+    t->tiled_scales = malloc((size_t)rows * (size_t)groups * 2 + 2);
+    for (r = 0; r < rows; r++) {
+        for (i = 0; i < cols; i++) w[i] = noise();
+        if (fmt == WASTE_FMT_F32)
+            memcpy(t->stored + (size_t)r * row_bytes, w, row_bytes);
+        else
+            waste_quant_encode_row(fmt, w, cols, group, t->stored + (size_t)r * row_bytes,
+                                   t->stored_scales + r * groups);
+    }
+    memcpy(t->tiled, t->stored, (size_t)rows * row_bytes);
+    memcpy(t->tiled_scales, t->stored_scales, (size_t)rows * (size_t)groups * 2);
+    t->raw = (waste_matrix){fmt,   t->stored, t->stored_scales,   rows, cols,
+                            group, groups,    (int64_t)row_bytes, 0};
+    t->a.w = t->raw;
+    t->a.w.data = t->tiled;
+    t->a.w.scales = t->tiled_scales;
+    temp = malloc(waste_kernels_pack_bytes(&t->raw));
+    fast.pack_matrix(&t->a.w, t->tiled, t->tiled_scales, temp);
+    t->l = (waste_kernel_limits){MOST_ROWS, (int64_t)groups * group + cols, 0, 0, 0, 0, 0};
+    t->a.decoded = malloc((size_t)cols * sizeof(float));
+    t->a.work = work_new(&t->l);
+    t->a.x_stride = (size_t)cols;
+    t->a.y_stride = (size_t)rows;
+    free(temp);
+    free(w);
+}
+
+static void trunk_free(trunk *t)
+{
+    work_free(t->a.work, &t->l);
+    free(t->stored);
+    free(t->tiled);
+    free(t->stored_scales);
+    free(t->tiled_scales);
+    free(t->a.decoded);
+}
+
+/* Half a step of every group's activations, and the rounding of the sums. */
+static double trunk_bound(const trunk *t, int row, const float *x)
+{
+    const waste_matrix *m = &t->raw;
+    float *w = malloc((size_t)m->cols * sizeof *w);
+    double bound = 0, sum = 0;
+    int64_t i, k;
+
+    waste_quant_decode_row(m->fmt, t->stored + row * m->row_bytes, m->scales + row * m->n_groups,
+                           m->cols, m->group, w);
+    for (k = 0; k < (m->fmt == WASTE_FMT_F32 ? 1 : m->n_groups); k++) {
+        double top = 0, weights = 0;
+        const int64_t end =
+            m->fmt == WASTE_FMT_F32 || (k + 1) * m->group > m->cols ? m->cols : (k + 1) * m->group;
+
+        for (i = m->fmt == WASTE_FMT_F32 ? 0 : k * m->group; i < end; i++) {
+            if (fabs((double)x[i]) > top) top = fabs((double)x[i]);
+            weights += fabs((double)w[i]);
+            sum += fabs((double)w[i] * x[i]);
+        }
+        if (top < 1e-30) top = 1e-30;
+        bound += m->fmt == WASTE_FMT_F32 ? 0 : top / 65278 * weights;
+    }
+    free(w);
+    return 1.01 * bound + 4e-6 * sum + 1e-38;
+}
+
+static void check_trunk(waste_fmt fmt, int rows, int cols, int group)
+{
+    enum { BATCH = 7 };
+    static const int counts[] = {2, 3, 4, 5, 6, 7};
+    trunk t;
+    float *y = malloc(BATCH * (size_t)rows * sizeof *y), *one = malloc((size_t)rows * sizeof *y);
+    float *to[1] = {one};
+    waste_matmul b;
+
+    trunk_new(&t, fmt, rows, cols, group);
+    for (data kind = 0; kind < N_DATA; kind++) {
+        float *x = floats(BATCH * (size_t)cols, kind);
+        float *want = malloc(BATCH * (size_t)rows * sizeof *want);
+
+        t.a.n = BATCH;
+        t.a.x = x;
+        t.a.y = y;
+        t.a.y_rows = NULL;
+        fast.matmul(&t.a, 0, rows);
+        b = t.a;
+        b.w = t.raw;
+        b.y = want;
+        plain.matmul(&b, 0, rows);
+        for (int i = 0; i < BATCH; i++)
+            for (int r = 0; r < rows; r++)
+                within(y[i * rows + r], want[i * rows + r], trunk_bound(&t, r, x + i * cols),
+                       "matmul", r);
+        /* alone, in three parts, into a row of its own */
+        for (int i = 0; i < BATCH; i++) {
+            b = t.a;
+            b.n = 1;
+            b.x = x + i * cols;
+            b.y = NULL;
+            b.y_rows = to;
+            fast.matmul(&b, rows / 2, rows);
+            fast.matmul(&b, 0, rows / 3);
+            fast.matmul(&b, rows / 3, rows / 2);
+            same_bits(one, y + i * rows, (size_t)rows);
+        }
+        /* in company of other sizes */
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            b = t.a;
+            b.n = (size_t)counts[c];
+            b.x = x + (BATCH - counts[c]) * cols;
+            b.y = want;
+            fast.matmul(&b, 0, rows);
+            same_bits(want, y + (BATCH - counts[c]) * rows, (size_t)(counts[c] * rows));
+        }
+        free(x);
+        free(want);
+    }
+    free(y);
+    free(one);
+    trunk_free(&t);
+}
+
+static void matmul_within_its_bound(void **state)
+{
+    static const waste_fmt formats[] = {WASTE_FMT_Q8G, WASTE_FMT_Q4G, WASTE_FMT_Q3G};
+
+    take(state);
+    for (size_t i = 0; i < 3; i++) {
+        check_trunk(formats[i], 64, 128, 128);
+        check_trunk(formats[i], 65, 256, 128);
+        check_trunk(formats[i], 130, 203, 128);
+        check_trunk(formats[i], 192, 40, 32);
+        check_trunk(formats[i], 70, 300, 96);
+        check_trunk(formats[i], 7, 256, 128);
+        check_trunk(formats[i], 66, 513, 256);
+        check_trunk(formats[i], 66, 600, 512); /* too long a group to be sped up */
+        check_trunk(formats[i], 64, 50, 20);
+        check_trunk(formats[i], 64, 1, 128);
+    }
+    check_trunk(WASTE_FMT_F32, 1, 1, 0);
+    check_trunk(WASTE_FMT_F32, 3, 17, 0);
+    check_trunk(WASTE_FMT_F32, 70, 203, 0);
+    check_trunk(WASTE_FMT_F32, 9, 256, 0);
+}
+
+static void matmul_rows_do_not_see_each_other(void **state)
+{
+    enum { ROWS = 100, COLS = 264 };
+    static const waste_fmt formats[] = {WASTE_FMT_F32, WASTE_FMT_Q8G, WASTE_FMT_Q4G, WASTE_FMT_Q3G};
+    float *x, *all = malloc(MOST_ROWS * ROWS * sizeof *all);
+    float *some = malloc(MOST_ROWS * ROWS * sizeof *some);
+    trunk t;
+
+    take(state);
+    x = floats(MOST_ROWS * COLS, OUTLIERS);
+    for (size_t i = 0; i < 4; i++) {
+        trunk_new(&t, formats[i], ROWS, COLS, 128);
+        t.a.x = x;
+        t.a.n = MOST_ROWS;
+        t.a.y = all;
+        fast.matmul(&t.a, 0, ROWS);
+        t.a.y = some;
+        for (t.a.n = 1; t.a.n < MOST_ROWS; t.a.n += t.a.n < 9 ? 1 : 7) {
+            fast.matmul(&t.a, 0, ROWS);
+            same_bits(some, all, t.a.n * ROWS);
+        }
+        trunk_free(&t);
+    }
+    free(x);
+    free(all);
+    free(some);
+}
+
+static void matmul_of_what_is_not_finite(void **state)
+{
+    float x[256] = {0}, y[70];
+    trunk t;
+
+    take(state);
+    trunk_new(&t, WASTE_FMT_Q4G, 70, 256, 128);
+    x[3] = 1;
+    x[200] = INFINITY;
+    t.a.n = 1;
+    t.a.x = x;
+    t.a.y = y;
+    fast.matmul(&t.a, 0, 70);
+    for (int r = 0; r < 70; r++) assert_true(!isfinite(y[r]));
+    trunk_free(&t);
+}
+
+/* ---- experts ------------------------------------------------------------------ */
+
+typedef struct expert {
+    waste_quant q;
+    int width, input;
+    waste_expert a; /* over `record`, which is planar where the table wants it */
+    waste_vq_matrix *m[3];
+    unsigned char *record, *file;
+    waste_record_layout at;
+    float *books, *x, *h, *y;
+    int index[MOST_ROWS];
+    void *packed[3], *tables;
+    waste_kernel_limits l;
+} expert;
+
+static void point_at(expert *e, unsigned char *record)
+{
+    const uint64_t off[3] = {e->at.gate_off, e->at.up_off, e->at.down_off};
+
+    for (int j = 0; j < 3; j++) {
+        e->m[j]->index = record + off[j];
+        e->m[j]->scale = record + e->at.scale_off + 2 * e->width * j;
+    }
+}
+
+/* Values of indices that the geometry can name. */
+static void expert_new(expert *e, waste_quant q, int width, int input)
+{
+    const size_t book = 256 * (size_t)q.vec_dim;
+    const float *books[8];
+    size_t n;
+    uint64_t i;
+
+    memset(e, 0, sizeof *e);
+    e->q = q;
+    e->width = width;
+    e->input = input;
+    waste_record_layout_of(&e->at, &q, width, input);
+    e->record = aligned_alloc(4096, e->at.bytes);
+    e->file = aligned_alloc(4096, e->at.bytes);
+    memset(e->file, 0, e->at.bytes);
+    for (i = e->at.gate_off; i < e->at.scale_off; i++) e->file[i] = (unsigned char)bits();
+    for (i = e->at.scale_off; i < e->at.scale_end; i += 2) {
+        const uint16_t s = waste_f32_to_f16(0.2f * noise());
+        memcpy(e->file + i, &s, 2);
+    }
+    memcpy(e->record, e->file, e->at.bytes);
+    e->books = floats(3 * 8 * book, PLAIN);
+    e->x = floats(MOST_ROWS * (size_t)input, PLAIN);
+    e->h = floats(MOST_ROWS * (size_t)width, PLAIN);
+    e->y = floats(MOST_ROWS * (size_t)input, PLAIN);
+    for (int j = 0; j < MOST_ROWS; j++) e->index[j] = j;
+    e->l = (waste_kernel_limits){MOST_ROWS, 0, width, input, 0, 0, 0};
+    e->a = (waste_expert){
+        .geometry = {q.stages, q.vec_dim, q.index_block, q.index_bits, q.vector_bytes},
+        .x = e->x,
+        .x_row = e->index,
+        .h = e->h,
+        .y = e->y,
+        .y_row = e->index,
+        .decoded = malloc(2 * sizeof(float) * (size_t)(width > input ? width : input)),
+        .planar = 1,
+        .work = work_new(&e->l),
+    };
+    e->m[0] = &e->a.gate;
+    e->m[1] = &e->a.up;
+    e->m[2] = &e->a.down;
+    for (int j = 0; j < 3; j++) {
+        e->m[j]->rows = j < 2 ? width : input;
+        e->m[j]->cols = j < 2 ? input : width;
+        for (int s = 0; s < q.stages; s++)
+            books[s] = e->m[j]->book[s] = e->books + (size_t)(j * 8 + s) * book;
+        n = fast.books_bytes(&e->a.geometry);
+        if (n) {
+            e->packed[j] = aligned_alloc(64, (n + 63) / 64 * 64);
+            fast.pack_books(e->packed[j], &e->a.geometry, books);
+            e->m[j]->packed = e->packed[j];
+        }
+    }
+    if (fast.pack_record) fast.pack_record(e->record, &e->at, &e->a.geometry);
+    assert_memory_equal(e->record, e->file, e->at.gate_off);
+    assert_memory_equal(e->record + e->at.scale_off, e->file + e->at.scale_off,
+                        e->at.bytes - e->at.scale_off);
+    point_at(e, e->record);
+}
+
+static void expert_free(expert *e)
+{
+    work_free(e->a.work, &e->l);
+    free(e->record);
+    free(e->file);
+    free(e->books);
+    free(e->x);
+    free(e->h);
+    free(e->y);
+    free(e->a.decoded);
+    free(e->tables);
+    for (int j = 0; j < 3; j++) free(e->packed[j]);
+}
+
+static float length_of(const float *v)
+{
+    float s = 0;
+
+    for (int i = 0; i < 8; i++) s += v[i] * v[i];
+    return sqrtf(s);
+}
+
+/* What kernels_avx512_vq.c promises before the row scale, and rounding in f32. */
+static double expert_bound(const expert *e, const waste_vq_matrix *m, const float *x)
+{
+    const int stages = e->q.stages, block = e->q.index_bits == 6 ? 16 : 8;
+    const int entries = 1 << e->q.index_bits;
+    double books = 0, bound = 0;
+
+    if (e->q.vec_dim != 8) return 0;
+    for (int s = 0; s < stages; s++) {
+        double most = 0;
+        for (int k = 0; k < entries; k++)
+            if (length_of(m->book[s] + 8 * k) > most) most = length_of(m->book[s] + 8 * k);
+        books += most;
+    }
+    for (int64_t v = 0; v < m->cols / 8; v += block) {
+        int64_t n = m->cols / 8 - v < block ? m->cols / 8 - v : block;
+        double longest = 1e-25;
+
+        for (int64_t i = 0; i < n; i++) {
+            double s = 0;
+            for (int d = 0; d < 8; d++)
+                s += (double)x[8 * (v + i) + d] * (double)x[8 * (v + i) + d];
+            if (sqrt(s) > longest) longest = sqrt(s);
+        }
+        bound += (double)n * 4 * stages * longest * books / 32600 * 1.01;
+        bound += (double)n * longest * books * 2e-6;
+    }
+    return bound;
+}
+
+static double scale_of(const waste_vq_matrix *m, int r)
+{
+    return fabs((double)waste_f16_to_f32((uint16_t)(m->scale[2 * r] | m->scale[2 * r + 1] << 8)));
+}
+
+/* n rows from row `first` on. */
+static void run_up(const waste_kernels *k, expert *e, size_t first, size_t n, float *h)
+{
+    e->a.n = n;
+    e->a.x_row = e->index + first;
+    e->a.h = h;
+    k->expert_up(&e->a, 0, e->width);
+}
+
+static void run_down(const waste_kernels *k, expert *e, size_t n, float *y)
+{
+    e->a.n = n;
+    e->a.y = y;
+    e->a.y_row = e->index;
+    k->expert_down(&e->a, 0, e->input);
+}
+
+static void check_expert(waste_quant q, int width, int input)
+{
+    enum { N = 3 };
+    expert e;
+    float *want, *gate_abs;
+
+    expert_new(&e, q, width, input);
+    want = malloc(N * sizeof *want * (size_t)(width > input ? width : input));
+    gate_abs = malloc(sizeof *gate_abs * (size_t)width);
+    for (data kind = 0; kind < N_DATA; kind++) {
+        if (kind == HUGE_ONES) continue; /* products of gate and up overflow: see below */
+        for (size_t i = 0; i < N * (size_t)input; i++) e.x[i] = value(kind, i);
+        run_up(&fast, &e, 0, N, e.h);
+        point_at(&e, e.file);
+        run_up(&plain, &e, 0, N, want);
+        for (int t = 0; t < N; t++) {
+            const double bg = expert_bound(&e, &e.a.gate, e.x + t * input);
+            const double bu = expert_bound(&e, &e.a.up, e.x + t * input);
+            double norm = 0, bw = 0;
+
+            for (int c = 0; c < input; c++) norm += fabs((double)e.x[t * input + c]);
+            for (int s = 0; s < q.stages; s++) bw += 1; /* entries are below 1 */
+            for (int r = 0; r < width; r++) {
+                const double sg = scale_of(&e.a.gate, r), su = scale_of(&e.a.up, r);
+                const double most = norm * bw * (sg > su ? sg : su);
+                const double eg = sg * bg + 1e-6 * most, eu = su * bu + 1e-6 * most;
+
+                within(e.h[t * width + r], want[t * width + r],
+                       1.2 * (eg * (most + eu) + eu * most) + 1e-37, "up", r);
+            }
+        }
+        for (size_t i = 0; i < N * (size_t)width; i++) e.h[i] = value(kind, i);
+        e.a.h = e.h;
+        run_down(&plain, &e, N, want);
+        point_at(&e, e.record);
+        run_down(&fast, &e, N, e.y);
+        for (int t = 0; t < N; t++) {
+            const double b = expert_bound(&e, &e.a.down, e.h + t * width);
+
+            for (int r = 0; r < input; r++) {
+                double norm = 0;
+                for (int c = 0; c < width; c++) norm += fabs((double)e.h[t * width + c]);
+                within(e.y[t * input + r], want[t * input + r],
+                       scale_of(&e.a.down, r) * (b + 2e-6 * norm * q.stages) + 1e-37, "down", r);
+            }
+        }
+    }
+    free(want);
+    free(gate_abs);
+    expert_free(&e);
+}
+
+static void experts_within_their_bound(void **state)
+{
+    take(state);
+    check_expert((waste_quant){3, 8, 256, 64, 8, 3}, 64, 64);
+    check_expert((waste_quant){3, 8, 256, 64, 8, 3}, 72, 88);
+    check_expert((waste_quant){3, 8, 256, 64, 8, 3}, 200, 264);
+    check_expert((waste_quant){3, 8, 256, 64, 8, 3}, 8, 8);
+    check_expert((waste_quant){2, 8, 256, 64, 8, 2}, 136, 40);
+    check_expert((waste_quant){2, 8, 256, 64, 8, 2}, 256, 192);
+    check_expert((waste_quant){4, 8, 64, 64, 6, 3}, 72, 136);
+    check_expert((waste_quant){4, 8, 64, 64, 6, 3}, 192, 328);
+    check_expert((waste_quant){4, 8, 64, 64, 6, 3}, 16, 24);
+    /* what the table leaves to plain C */
+    check_expert((waste_quant){3, 8, 256, 0, 8, 3}, 24, 16);
+    check_expert((waste_quant){4, 8, 256, 64, 8, 4}, 72, 16);
+    check_expert((waste_quant){4, 8, 64, 0, 6, 3}, 16, 24);
+    check_expert((waste_quant){2, 4, 16, 64, 8, 2}, 12, 20);
+    check_expert((waste_quant){1, 8, 256, 64, 8, 1}, 72, 72);
+}
+
+/* rms over random data: far below the bound, which adds up worst cases. */
+static void experts_are_accurate(void **state)
+{
+    enum { N = 4, W = 256, IN = 512 };
+    static const waste_quant q[] = {
+        {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
+    float *want = malloc(N * IN * sizeof *want);
+    expert e;
+
+    take(state);
+    for (size_t g = 0; g < 3; g++) {
+        double err = 0, sum = 0;
+
+        expert_new(&e, q[g], W, IN);
+        for (int i = 0; i < N * W; i++) e.h[i] = i % 251 ? noise() : 20 * noise();
+        run_down(&fast, &e, N, e.y);
+        point_at(&e, e.file);
+        run_down(&plain, &e, N, want);
+        for (int i = 0; i < N * IN; i++) {
+            err += ((double)e.y[i] - want[i]) * ((double)e.y[i] - want[i]);
+            sum += (double)want[i] * want[i];
+        }
+        assert_true(sqrt(err / sum) < 1e-3);
+        expert_free(&e);
+    }
+    free(want);
+}
+
+/* Alone or in company, whole or in parts, planar or as in the file, with tables made
+ * beforehand or in the slot. */
+static void expert_bits_depend_on_the_row_alone(void **state)
+{
+    enum { W = 200, IN = 264 };
+    static const waste_quant q[] = {
+        {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
+    static const int cuts[] = {0, 1, 64, 70, 127, 130, 200};
+    float *h = malloc(MOST_ROWS * IN * sizeof *h), *y = malloc(MOST_ROWS * IN * sizeof *y);
+    expert e;
+
+    take(state);
+    for (size_t g = 0; g < 3; g++) {
+        const float *all_h, *all_y;
+
+        expert_new(&e, q[g], W, IN);
+        run_up(&fast, &e, 0, MOST_ROWS, e.h);
+        run_down(&fast, &e, MOST_ROWS, e.y);
+        all_h = e.h;
+        all_y = e.y;
+        for (size_t n = 1; n < MOST_ROWS; n += n < 5 || n % 16 == 15 || n % 16 == 0 ? 1 : 4) {
+            run_up(&fast, &e, 0, n, h);
+            run_down(&fast, &e, n, y);
+            same_bits(h, all_h, n * W);
+            same_bits(y, all_y, n * IN);
+            run_up(&fast, &e, MOST_ROWS - n, n, h);
+            same_bits(h, all_h + (MOST_ROWS - n) * W, n * W);
+        }
+        /* in parts */
+        memset(h, 0xFF, 3 * W * sizeof *h);
+        memset(y, 0xFF, 3 * IN * sizeof *y);
+        e.a.n = 3;
+        e.a.x_row = e.index;
+        e.a.h = h;
+        e.a.y = y;
+        for (size_t i = sizeof cuts / sizeof *cuts - 1; i > 0; i--)
+            fast.expert_up(&e.a, cuts[i - 1], cuts[i]);
+        same_bits(h, all_h, 3 * W);
+        fast.expert_down(&e.a, 200, IN);
+        for (size_t i = 1; i < sizeof cuts / sizeof *cuts; i++)
+            fast.expert_down(&e.a, cuts[i - 1], cuts[i]);
+        same_bits(y, all_y, 3 * IN);
+        /* as in the file */
+        point_at(&e, e.file);
+        e.a.planar = 0;
+        run_up(&fast, &e, 0, 3, h);
+        run_down(&fast, &e, 3, y);
+        same_bits(h, all_h, 3 * W);
+        same_bits(y, all_y, 3 * IN);
+        point_at(&e, e.record);
+        e.a.planar = 1;
+        /* tables made beforehand, in two parts */
+        if (fast.expert_tables && fast.tables_bytes(&e.a.geometry, IN)) {
+            const int64_t blocks = (IN + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS;
+
+            e.tables = aligned_alloc(64, (fast.tables_bytes(&e.a.geometry, IN) + 63) / 64 * 64);
+            for (int i = 0; i < 3; i++) {
+                e.a.n = 1;
+                e.a.x_row = e.index + i;
+                fast.expert_tables(&e.a, e.tables, 1, blocks);
+                fast.expert_tables(&e.a, e.tables, 0, 1);
+                e.a.tables = e.tables;
+                run_up(&fast, &e, (size_t)i, 1, h);
+                same_bits(h, all_h + i * W, W);
+                e.a.tables = NULL;
+            }
+        }
+        expert_free(&e);
+    }
+    free(h);
+    free(y);
+}
+
+static void expert_of_what_is_not_finite(void **state)
+{
+    enum { W = 72, IN = 72 };
+    expert e;
+
+    take(state);
+    expert_new(&e, (waste_quant){3, 8, 256, 64, 8, 3}, W, IN);
+    for (int i = 0; i < W; i++) e.h[i] = e.h[W + i] = 1;
+    e.h[5] = NAN;
+    e.h[W + 5] = 1e36f;
+    run_down(&fast, &e, 2, e.y);
+    for (int r = 0; r < IN; r++) assert_true(!isfinite(e.y[r]) && isfinite(e.y[IN + r]));
+    expert_free(&e);
+}
+
+/* ---- KDA ------------------------------------------------------------------------ */
+
+static void check_kda(int heads, int dim, float bound, data kind)
+{
+    enum { N = 9 };
+    static const int of[N] = {0, 0, 1, 1, 1, 0, 2, 0, 2};
+    const size_t c = (size_t)(heads * dim), size = c * (size_t)dim;
+    float *q = floats(N * c, kind), *k = floats(N * c, kind), *v = floats(N * c, kind);
+    float *z = floats(N * c, PLAIN), *beta = floats(N * (size_t)heads, PLAIN);
+    float *a_log = floats((size_t)heads, PLAIN), *dt = floats(c, PLAIN);
+    float *s = calloc(9 * size, sizeof *s), *o = malloc(3 * N * c * sizeof *o);
+    float *scratch = malloc(4 * (size_t)dim * sizeof *scratch), *states[3][N], *one;
+    const waste_kda first = {N,    heads, dim, q,     k,    v,    z,
+                             beta, a_log, dt,  bound, NULL, NULL, scratch};
+    waste_kda a = first;
+
+    for (size_t i = 0; i < 3 * size; i++) s[i] = s[3 * size + i] = s[6 * size + i] = noise();
+    for (int w = 0; w < 3; w++)
+        for (int t = 0; t < N; t++) states[w][t] = s + (size_t)(3 * w + of[t]) * size;
+    a.state = states[0];
+    a.o = o;
+    plain.kda(&a, 0, heads);
+    a.state = states[1];
+    a.o = o + N * c;
+    fast.kda(&a, heads / 2, heads);
+    fast.kda(&a, 0, heads / 2);
+    for (size_t i = 0; i < N * c; i++)
+        within(o[N * c + i], o[i], 2e-5 * (1 + fabs(o[i])), "kda", (int)i);
+    for (size_t i = 0; i < 3 * size; i++)
+        within(s[3 * size + i], s[i], 2e-5 * (1 + fabs(s[i])), "state", (int)i);
+    /* one row at a time */
+    for (int t = 0; t < N; t++) {
+        one = states[2][t];
+        a = first;
+        a.n = 1;
+        a.q += (size_t)t * c;
+        a.k += (size_t)t * c;
+        a.v += (size_t)t * c;
+        a.decay += (size_t)t * c;
+        a.beta += t * heads;
+        a.state = &one;
+        a.o = o + 2 * N * c;
+        fast.kda(&a, 0, heads);
+        same_bits(a.o, o + N * c + (size_t)t * c, c);
+    }
+    same_bits(s + 3 * size, s + 6 * size, 3 * size);
+    free(q);
+    free(k);
+    free(v);
+    free(z);
+    free(beta);
+    free(a_log);
+    free(dt);
+    free(s);
+    free(o);
+    free(scratch);
+}
+
+static void kda_agrees(void **state)
+{
+    take(state);
+    check_kda(2, 128, 0, PLAIN);
+    check_kda(3, 128, -5, OUTLIERS);
+    check_kda(2, 80, -5, PLAIN);
+    check_kda(3, 16, 0, ZEROS);
+    check_kda(2, 32, 0, DENORMALS);
+    check_kda(2, 20, -5, PLAIN); /* no whole vectors: plain C */
+}
+
+static void check_conv(int channels, int taps)
+{
+    enum { N = 7 };
+    static const int of[N] = {0, 0, 1, 0, 1, 1, 0};
+    const size_t c = (size_t)channels, r = c * (size_t)(taps - 1);
+    float *w = floats(c * (size_t)taps, PLAIN), *x[2], *ring[2], *rings[2][N];
+    waste_conv a = {N, channels, taps, w, NULL, NULL};
+
+    x[0] = floats(N * c, PLAIN);
+    ring[0] = floats(2 * r, PLAIN);
+    x[1] = malloc(N * c * sizeof(float));
+    ring[1] = malloc(2 * r * sizeof(float) + 4);
+    memcpy(x[1], x[0], N * c * sizeof(float));
+    memcpy(ring[1], ring[0], 2 * r * sizeof(float));
+    for (int i = 0; i < 2; i++)
+        for (int t = 0; t < N; t++) rings[i][t] = ring[i] + (size_t)of[t] * r;
+    a.x = x[0];
+    a.ring = rings[0];
+    plain.conv(&a, 0, channels);
+    a.x = x[1];
+    a.ring = rings[1];
+    fast.conv(&a, channels / 3, channels);
+    fast.conv(&a, 0, channels / 3);
+    for (size_t i = 0; i < N * c; i++) within(x[1][i], x[0][i], 2e-6, "conv", (int)i);
+    same_bits(ring[0], ring[1], 2 * r);
+    for (int i = 0; i < 2; i++) {
+        free(x[i]);
+        free(ring[i]);
+    }
+    free(w);
+}
+
+static void conv_agrees(void **state)
+{
+    take(state);
+    check_conv(64, 4);
+    check_conv(53, 4);
+    check_conv(5, 4);
+    check_conv(40, 3);
+    check_conv(40, 1);
+}
+
+/* ---- MLA -------------------------------------------------------------------------- */
+
+static void check_mla(waste_fmt fmt, int heads, int nope, int rope, int rank, int v, data kind)
+{
+    enum { N = 11, PAST = 200 };
+    static const int64_t last[N] = {0, 1, 62, 63, 64, 65, 127, 128, 130, 198, 199};
+    const int group = 128, width = rank + rope, rows = heads * (nope + v);
+    const int groups = fmt == WASTE_FMT_F32 ? 0 : (rank + group - 1) / group;
+    const size_t row_bytes = (size_t)waste_quant_row_bytes(fmt, rank, group);
+    const size_t qn = (size_t)(heads * (nope + rope)), on = (size_t)(heads * v);
+    float *latent = floats(256 * (size_t)width, kind), *q = floats(N * qn, kind);
+    float *w = malloc((size_t)rank * sizeof *w), *o = malloc(3 * N * on * sizeof *o);
+    float *blocks[4], *const *tables[N];
+    unsigned char *kv_b = calloc((size_t)rows, row_bytes);
+    uint16_t *scales = calloc((size_t)(rows * groups) + 1, 2);
+    const waste_kernel_limits l = {N, 0, 0, 0, heads, rank, rope};
+    waste_mla a = {.n = N,
+                   .heads = heads,
+                   .nope = nope,
+                   .rope = rope,
+                   .rank = rank,
+                   .v = v,
+                   .scale = 0.3f,
+                   .q = q,
+                   .block = tables,
+                   .last = last,
+                   .o = o,
+                   .decoded = malloc((size_t)rank * sizeof(float)),
+                   .latent = malloc(2 * N * (size_t)rank * sizeof(float)),
+                   .work = work_new(&l)};
+
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < rank; i++) w[i] = noise();
+        if (fmt == WASTE_FMT_F32)
+            memcpy(kv_b + (size_t)r * row_bytes, w, row_bytes);
+        else
+            waste_quant_encode_row(fmt, w, rank, group, kv_b + (size_t)r * row_bytes,
+                                   scales + r * groups);
+    }
+    a.kv_b = (waste_matrix){fmt, kv_b, scales, rows, rank, group, groups, (int64_t)row_bytes, 0};
+    for (int i = 0; i < 4; i++) blocks[i] = latent + i * 64 * width;
+    for (int i = 0; i < N; i++) tables[i] = blocks;
+    plain.mla(&a, 0, heads);
+    a.o = o + N * on;
+    fast.mla(&a, 0, heads);
+    for (size_t i = 0; i < N * on; i++)
+        within(o[N * on + i], o[i], 5e-5 * (1 + fabs(o[i])), "mla", (int)i);
+    /* one row and one head at a time */
+    for (int t = 0; t < N; t++) {
+        waste_mla b = a;
+
+        b.n = 1;
+        b.q = q + (size_t)t * qn;
+        b.last = last + t;
+        b.o = o + 2 * N * on;
+        for (int h = heads; h-- > 0;) fast.mla(&b, h, h + 1);
+        same_bits(b.o, a.o + (size_t)t * on, on);
+    }
+    work_free(a.work, &l);
+    free(latent);
+    free(q);
+    free(w);
+    free(o);
+    free(kv_b);
+    free(scales);
+    free(a.decoded);
+    free(a.latent);
+}
+
+static void mla_agrees(void **state)
+{
+    take(state);
+    check_mla(WASTE_FMT_Q4G, 5, 32, 16, 128, 32, PLAIN);
+    check_mla(WASTE_FMT_Q8G, 4, 20, 8, 200, 17, PLAIN);
+    check_mla(WASTE_FMT_Q3G, 3, 16, 64, 512, 16, PLAIN);
+    check_mla(WASTE_FMT_F32, 6, 7, 3, 50, 5, PLAIN);
+    check_mla(WASTE_FMT_Q4G, 1, 16, 16, 64, 8, ZEROS);
+    check_mla(WASTE_FMT_F32, 2, 8, 2, 20, 8, DENORMALS);
+}
+
+/* ---- elementwise --------------------------------------------------------------------- */
+
+/* Accurate functions of f64, on arguments from tiny to overflowing. */
+static void functions_are_accurate(void **state)
+{
+    static const float scales[] = {1e-30f, 1e-3f, 0.7f, 3, 20, 100, 1000};
+    enum { N = 700 };
+    float g[N], u[N], y[N];
+    waste_act silu = {{0, 0, 0}, g, u, y}, situ = {{1, 4, 25}, g, u, y};
+    waste_gate gate = {g, y};
+
+    take(state);
+    for (int i = 0; i < N; i++) {
+        g[i] = noise() * scales[i % 7];
+        u[i] = noise() * scales[i / 7 % 7];
+        y[i] = u[i];
+    }
+    fast.gate(&gate, 3, N);
+    fast.gate(&gate, 0, 3);
+    for (int i = 0; i < N; i++) {
+        const double want = u[i] / (1 + exp(-(double)g[i]));
+        within(y[i], (float)want, 1e-6 * fabs(want) + 1.2e-38 * (1 + fabs(u[i])), "gate", i);
+    }
+    fast.act(&silu, 0, N);
+    for (int i = 0; i < N; i++) {
+        const double want = g[i] / (1 + exp(-(double)g[i])) * u[i];
+        within(y[i], (float)want, 1e-6 * fabs(want) + 1.2e-38 * (1 + fabs(u[i] * g[i])), "silu", i);
+    }
+    fast.act(&situ, 0, N);
+    for (int i = 0; i < N; i++) {
+        const double want =
+            4 * tanh(g[i] / 4.0) / (1 + exp(-(double)g[i])) * 25 * tanh(u[i] / 25.0);
+        within(y[i], (float)want, 1.5e-6 * fabs(want) + 2e-36, "situ", i);
+    }
+    for (int i = 0; i < N; i++) { /* whatever lane it is in */
+        float one;
+        waste_act a = {{1, 4, 25}, g + i, u + i, &one};
+
+        fast.act(&a, 0, 1);
+        assert_memory_equal(&one, &y[i], sizeof one);
+    }
+}
+
+static void norms_agree(void **state)
+{
+    enum { T = 3 };
+    static const int widths[] = {1, 15, 16, 33, 128, 203, 2304};
+
+    take(state);
+    for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
+        const size_t w = (size_t)widths[k];
+        float *x = floats(T * (w + 3), OUTLIERS), *g = floats(w, PLAIN);
+        float *y[2] = {floats(T * (w + 3), ZEROS), floats(T * (w + 3), ZEROS)};
+        float *blocks = floats(4 * T * w, PLAIN), *scratch = floats(6 + w, PLAIN);
+        waste_rmsnorm a = {x, g, y[0], w, w + 3, w + 3, 1e-5f};
+        waste_ares r = {4, T * w, blocks, x, g, g, y[0], w, 1e-5f, scratch};
+
+        plain.rmsnorm(&a, 0, T);
+        a.y = y[1];
+        fast.rmsnorm(&a, 2, T);
+        fast.rmsnorm(&a, 0, 2);
+        for (size_t i = 0; i < T * (w + 3); i++)
+            within(y[1][i], y[0][i], 2e-6 * fabs(y[0][i]) + 1e-30, "norm", (int)i);
+        plain.ares(&r, 0, T);
+        r.y = y[1];
+        fast.ares(&r, 1, T);
+        fast.ares(&r, 0, 1);
+        for (size_t i = 0; i < T * w; i++)
+            within(y[1][i], y[0][i], 2e-5 * (fabs(y[0][i]) + 1), "ares", (int)i);
+        r.p = r.y = memcpy(y[0], x, T * w * sizeof *x); /* in place */
+        fast.ares(&r, 0, T);
+        same_bits(y[0], y[1], T * w);
+        free(x);
+        free(g);
+        free(y[0]);
+        free(y[1]);
+        free(blocks);
+        free(scratch);
+    }
+}
+
+/* ---- the choice ------------------------------------------------------------------------ */
+
+static void tables_are_chosen_by_name_and_cpu(void **state)
+{
+    waste_kernels k;
+    (void)state;
+
+    assert_true(waste_kernels_named(&k, "plain", 0));
+    assert_string_equal(k.name, "plain");
+    assert_null(k.pack_matrix);
+    assert_null(k.pack_record);
+    assert_false(waste_kernels_named(&k, "avx512", 0));
+    assert_false(waste_kernels_named(&k, "avx512", WASTE_CPU_AVX2));
+    assert_false(waste_kernels_named(&k, "avx2", 0));
+    assert_false(waste_kernels_named(&k, "AVX2", WASTE_CPU_AVX2 | WASTE_CPU_AVX512));
+    assert_false(waste_kernels_named(&k, "", 0));
+    waste_kernels_pick(&k, 0);
+    assert_string_equal(k.name, "plain");
+    if (waste_kernels_named(&k, "avx2", WASTE_CPU_AVX2)) {
+        waste_kernels_pick(&k, WASTE_CPU_AVX2);
+        assert_string_equal(k.name, "avx2");
+    }
+}
+
+/* Trunk sums are the same integers in every fast table. */
+static void fast_tables_agree_on_the_trunk(void **state)
+{
+    enum { ROWS = 130, COLS = 384, N = 5 };
+    static const waste_fmt formats[] = {WASTE_FMT_Q8G, WASTE_FMT_Q4G, WASTE_FMT_Q3G};
+    float *x, *y[2] = {malloc(N * ROWS * sizeof(float)), malloc(N * ROWS * sizeof(float))};
+    char two[] = "avx2", five[] = "avx512";
+    void *names[2] = {two, five};
+    trunk t;
+    (void)state;
+
+    x = floats(N * COLS, OUTLIERS);
+    for (size_t i = 0; i < 3; i++) {
+        for (int j = 0; j < 2; j++) {
+            take(&names[j]);
+            seed = 77; /* the same matrix */
+            trunk_new(&t, formats[i], ROWS, COLS, 128);
+            t.a.n = N;
+            t.a.x = x;
+            t.a.y = y[j];
+            fast.matmul(&t.a, 0, ROWS);
+            trunk_free(&t);
+        }
+        same_bits(y[0], y[1], N * ROWS);
+    }
+    free(x);
+    free(y[0]);
+    free(y[1]);
+}
+
+#define ALL(name)                                                                                 \
+    {#name " matmul_within_its_bound", matmul_within_its_bound, NULL, NULL, name},                \
+        {#name " matmul_rows_do_not_see_each_other", matmul_rows_do_not_see_each_other, NULL,     \
+         NULL, name},                                                                             \
+        {#name " matmul_of_what_is_not_finite", matmul_of_what_is_not_finite, NULL, NULL, name},  \
+        {#name " experts_within_their_bound", experts_within_their_bound, NULL, NULL, name},      \
+        {#name " experts_are_accurate", experts_are_accurate, NULL, NULL, name},                  \
+        {#name " expert_bits_depend_on_the_row_alone", expert_bits_depend_on_the_row_alone, NULL, \
+         NULL, name},                                                                             \
+        {#name " expert_of_what_is_not_finite", expert_of_what_is_not_finite, NULL, NULL, name},  \
+        {#name " kda_agrees", kda_agrees, NULL, NULL, name},                                      \
+        {#name " conv_agrees", conv_agrees, NULL, NULL, name},                                    \
+        {#name " mla_agrees", mla_agrees, NULL, NULL, name},                                      \
+        {#name " functions_are_accurate", functions_are_accurate, NULL, NULL, name},              \
+    {                                                                                             \
+#name " norms_agree", norms_agree, NULL, NULL, name                                       \
+    }
+
+int main(void)
+{
+    static char avx512[] = "avx512", avx2[] = "avx2";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_chosen_by_name_and_cpu),
+        ALL(avx512),
+        ALL(avx2),
+        cmocka_unit_test(fast_tables_agree_on_the_trunk),
+    };
+
+    waste_kernels_pick(&plain, 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
