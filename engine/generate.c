@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "generate.h"
 #include "internal.h"
 #include "model/forward.h"
 #include "prompt.h"
@@ -27,10 +28,11 @@ struct waste_gen {
     int64_t timeout_ms;
     int top_logprobs;
     waste_cancel cancel; /* the caller's */
-    waste_ids prompt;
-    waste_row *rows; /* of the prompt; NULL once it is computed */
-    size_t first;    /* prompt token that rows begin with: those before are in seq */
-    size_t computed; /* of the prompt's tokens */
+    waste_ids ids;       /* the prompt, then the tokens made; all that the sequence will see */
+    size_t ids_room;     /* of ids */
+    size_t n_prompt;     /* ids that are the prompt */
+    size_t first;        /* ids that were in seq when this began */
+    size_t computed;     /* ids that are in seq */
     waste_seq *seq;
     int borrowed;     /* seq is the caller's */
     uint64_t counted; /* bytes within the model's ceiling */
@@ -42,12 +44,12 @@ struct waste_gen {
     waste_buf piece, reasoning, tools; /* of the last call of next */
     waste_buf content, thoughts;       /* of all of them */
     waste_logprob top[TOP_MAX];
-    int32_t last; /* the token given out last; its step is still to be made */
     waste_region region;
     int64_t made;
     int started, over;
     waste_finish finish;
     uint64_t start_ns;       /* of the first call of next */
+    uint64_t begin_ns;       /* of the token that is being made */
     waste_status stopped_by; /* what asked() found: WASTE_CANCELLED or WASTE_TIMEOUT */
     waste_error failed;
     double prompt_ms, total_ms;
@@ -85,19 +87,19 @@ static waste_status fit(waste_gen *g, const waste_info *info, int64_t max_tokens
 
     g->limit = max_tokens;
     if (info->mla_layers == 0) return WASTE_OK;
-    if (context <= 0 || g->prompt.n >= (uint64_t)context)
+    if (context <= 0 || g->n_prompt >= (uint64_t)context)
         return waste_fail(err, WASTE_ARG,
                           "the prompt has %zu tokens and the context %lld positions: none is left "
                           "for a reply",
-                          g->prompt.n, (long long)context);
-    if (g->limit > context - (int64_t)g->prompt.n) g->limit = context - (int64_t)g->prompt.n;
+                          g->n_prompt, (long long)context);
+    if (g->limit > context - (int64_t)g->n_prompt) g->limit = context - (int64_t)g->n_prompt;
     return WASTE_OK;
 }
 
 /* The sampler's and the prompt's buffers, within the budget. */
 static waste_status count_buffers(waste_gen *g, int vocab, waste_error *err)
 {
-    const uint64_t bytes = waste_plan_generation(vocab, g->prompt.n);
+    const uint64_t bytes = waste_plan_generation(vocab, g->n_prompt);
     waste_status st = waste_model_take_generation(g->model, bytes, err);
 
     if (!st) g->counted = bytes;
@@ -131,7 +133,7 @@ static waste_status take_before(waste_gen *g, const waste_container *c, const wa
         return waste_fail(err, WASTE_ARG, "the sequence has %lld tokens, %zu are said to be before",
                           (long long)has, p->n_before);
     g->first = g->computed = (size_t)has;
-    return waste_prompt_take(c, &before, &g->prompt, err);
+    return waste_prompt_take(c, &before, &g->ids, err);
 }
 
 /* The prompt's ids, and what has to be true of one that is to be answered. */
@@ -140,7 +142,8 @@ static waste_status take_prompt(waste_gen *g, const waste_container *c, const wa
 {
     waste_status st = take_before(g, c, p, err);
 
-    if (!st) st = waste_prompt_make(c, p, &g->prompt, ahead, err);
+    if (!st) st = waste_prompt_make(c, p, &g->ids, ahead, err);
+    g->n_prompt = g->ids_room = g->ids.n;
     if (!st && !ahead->floor)
         st = waste_fail(err, WASTE_ARG,
                         "add_generation_prompt is false: the model has no turn to answer in");
@@ -158,22 +161,14 @@ static waste_status take_sequence(waste_gen *g, waste_seq *given, waste_error *e
     return WASTE_OK;
 }
 
-static waste_status lay_out_rows(waste_gen *g, waste_error *err)
+static waste_status see_prompt(waste_gen *g, waste_error *err)
 {
     size_t i;
 
     g->logits = waste_mem_array(g->vocab, sizeof *g->logits);
-    g->rows = waste_mem_array(g->prompt.n - g->first, sizeof *g->rows);
-    if (!g->logits || !g->rows)
-        return waste_fail(err, WASTE_NOMEM, "out of memory for a prompt of %zu tokens",
-                          g->prompt.n);
-    for (i = 0; i < g->prompt.n; i++) {
-        waste_sampler_saw(g->sampler, g->prompt.id[i], 0);
-        if (i < g->first) continue;
-        g->rows[i - g->first].seq = g->seq;
-        g->rows[i - g->first].token = g->prompt.id[i];
-    }
-    g->rows[g->prompt.n - 1 - g->first].logits = g->logits;
+    if (!g->logits)
+        return waste_fail(err, WASTE_NOMEM, "out of memory for the logits of %zu tokens", g->vocab);
+    for (i = 0; i < g->n_prompt; i++) waste_sampler_saw(g->sampler, g->ids.id[i], 0);
     return WASTE_OK;
 }
 
@@ -213,7 +208,7 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
     if (!st) st = waste_stop_open(&g->stop, params->stop, params->n_stop, err);
     if (!st) st = open_reply(g, c, &ahead, err);
     if (!st) st = take_sequence(g, prompt->seq, err);
-    if (!st) st = lay_out_rows(g, err);
+    if (!st) st = see_prompt(g, err);
     if (st) {
         waste_gen_close(g);
         return st;
@@ -230,8 +225,7 @@ void waste_gen_close(waste_gen *g)
     waste_sampler_close(g->sampler);
     waste_stop_close(g->stop);
     waste_reply_free(g->reply);
-    waste_ids_clear(&g->prompt);
-    waste_mem_free(g->rows);
+    waste_ids_clear(&g->ids);
     waste_mem_free(g->logits);
     waste_buf_clear(&g->piece);
     waste_buf_clear(&g->reasoning);
@@ -241,17 +235,30 @@ void waste_gen_close(waste_gen *g)
     waste_mem_free(g);
 }
 
+static waste_str lend(const waste_buf *b)
+{
+    waste_str s = {b->len ? b->data : "", b->len};
+
+    return s;
+}
+
 void waste_gen_usage(const waste_gen *g, waste_usage *out)
 {
-    out->prompt_tokens = (int64_t)g->prompt.n;
+    out->prompt_tokens = (int64_t)g->n_prompt;
     out->completion_tokens = g->made;
+    out->reused_tokens = (int64_t)g->first;
     out->prompt_ms = g->prompt_ms;
     out->total_ms = g->total_ms;
 }
 
 int64_t waste_gen_prompt_done(const waste_gen *g)
 {
-    return (int64_t)g->computed;
+    return (int64_t)(g->computed < g->n_prompt ? g->computed : g->n_prompt);
+}
+
+waste_str waste_gen_text(const waste_gen *g)
+{
+    return lend(&g->content);
 }
 
 /* ---- one token --------------------------------------------------------- */
@@ -274,41 +281,52 @@ static int asked(void *ctx)
     return g->stopped_by != WASTE_OK;
 }
 
-/* The prompt, a pass at a time: others who use the model get their turns in
- * between, and the pieces are those that one long step would be cut into. */
-static waste_status compute_prompt(waste_gen *g, const waste_cancel *cancel,
-                                   waste_step_stats *stats, waste_error *err)
+size_t waste_gen_rows(const waste_gen *g, waste_row *rows, size_t most)
 {
-    waste_status st = WASTE_OK;
+    const size_t left = g->ids.n - g->computed;
+    const size_t n = left < most ? left : most;
+    size_t i;
 
-    while (!st && g->computed < g->prompt.n) {
-        const size_t left = g->prompt.n - g->computed;
-        const size_t n = left < WASTE_FORWARD_ROWS ? left : WASTE_FORWARD_ROWS;
-        waste_step_stats part;
+    for (i = 0; i < n; i++) {
+        rows[i].seq = g->seq;
+        rows[i].token = g->ids.id[g->computed + i];
+        rows[i].logits = NULL;
+    }
+    if (n && n == left) rows[n - 1].logits = g->logits;
+    return n;
+}
 
-        st = waste_step(g->model, g->rows + (g->computed - g->first), n, cancel, &part, err);
+int waste_gen_stepped(waste_gen *g, size_t n)
+{
+    const size_t before = g->computed;
+
+    g->computed += n;
+    if (before < g->n_prompt && g->computed >= g->n_prompt && g->prompt_ms == 0)
+        g->prompt_ms = ms_since(g->start_ns);
+    return g->computed == g->ids.n;
+}
+
+/* The prompt, after that the last token; logits of the last row. A pass at a time:
+ * others who use the model get their turns in between, and the pieces are those
+ * that one long step would be cut into. */
+static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *err)
+{
+    const waste_cancel both = {asked, g};
+    waste_row rows[WASTE_FORWARD_ROWS];
+    waste_step_stats part;
+    waste_status st;
+    size_t n;
+
+    if (asked(g)) return WASTE_CANCELLED;
+    do {
+        n = waste_gen_rows(g, rows, WASTE_FORWARD_ROWS);
+        st = waste_step(g->model, rows, n, &both, &part, err);
         stats->hits += part.hits;
         stats->misses += part.misses;
         stats->bytes_read += part.bytes_read;
         stats->io_ns += part.io_ns;
-        if (!st) g->computed += n;
-    }
-    if (st) return st;
-    waste_mem_free(g->rows);
-    g->rows = NULL;
-    g->prompt_ms = ms_since(g->start_ns);
-    return WASTE_OK;
-}
-
-/* The prompt, after that the last token; logits of the last row. */
-static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *err)
-{
-    const waste_cancel both = {asked, g};
-    waste_row row = {g->seq, g->last, g->logits};
-
-    if (asked(g)) return WASTE_CANCELLED;
-    if (g->rows) return compute_prompt(g, &both, stats, err);
-    return waste_step(g->model, &row, 1, &both, stats, err);
+    } while (!st && !waste_gen_stepped(g, n));
+    return st;
 }
 
 static waste_status take_text(waste_gen *g, const waste_reply_delta *d, int *hit, waste_error *err)
@@ -335,13 +353,6 @@ static waste_status flush(waste_gen *g, waste_finish finish, int *hit, waste_err
     return st;
 }
 
-static waste_str lend(const waste_buf *b)
-{
-    waste_str s = {b->len ? b->data : "", b->len};
-
-    return s;
-}
-
 static waste_status lend_text(waste_gen *g, waste_gen_token *out, waste_error *err)
 {
     out->piece = lend(&g->piece);
@@ -354,27 +365,48 @@ static waste_status lend_text(waste_gen *g, waste_gen_token *out, waste_error *e
     return WASTE_OK;
 }
 
+/* What the sampler picked becomes part of what the sequence will see. */
+static waste_status pick(waste_gen *g, int32_t *token, waste_error *err)
+{
+    waste_status st = waste_sampler_pick(g->sampler, g->logits, token, err);
+
+    if (st) return st;
+    if (g->ids.n == g->ids_room) {
+        const size_t room = g->ids_room + g->ids_room / 2 + 64;
+        int32_t *grown = NULL;
+
+        if (room <= SIZE_MAX / sizeof *grown)
+            grown = waste_mem_resize(g->ids.id, room * sizeof *grown);
+        if (!grown) return waste_fail(err, WASTE_NOMEM, "out of memory for a reply");
+        g->ids.id = grown;
+        g->ids_room = room;
+    }
+    g->ids.id[g->ids.n++] = *token;
+    return WASTE_OK;
+}
+
 static waste_status give_token(waste_gen *g, waste_gen_token *out, waste_error *err)
 {
     waste_reply_delta d;
     const char *bytes = NULL;
     size_t n = 0;
     int hit = 0;
-    waste_status st = waste_sampler_pick(g->sampler, g->logits, &g->last, err);
+    int32_t last;
+    waste_status st = pick(g, &last, err);
 
     if (st) return st;
-    waste_sampler_saw(g->sampler, g->last, 1);
+    waste_sampler_saw(g->sampler, last, 1);
     out->index = g->made++;
-    out->token = g->last;
-    out->logprob = waste_sampler_logprob(g->logits, g->vocab, g->last);
+    out->token = last;
+    out->logprob = waste_sampler_logprob(g->logits, g->vocab, last);
     if (g->top_logprobs) {
         st = waste_top(g->logits, g->vocab, (size_t)g->top_logprobs, g->top, err);
         if (st) return st;
         out->top = g->top;
         out->n_top = g->top_logprobs;
     }
-    if (g->tokenizer) bytes = waste_tokenizer_bytes(g->tokenizer, g->last, &n);
-    st = waste_reply_push(g->reply, g->last, bytes, bytes ? n : 0, &d, err);
+    if (g->tokenizer) bytes = waste_tokenizer_bytes(g->tokenizer, last, &n);
+    st = waste_reply_push(g->reply, last, bytes, bytes ? n : 0, &d, err);
     if (!st) st = take_text(g, &d, &hit, err);
     if (st) return st;
     out->region = g->region = d.region;
@@ -400,39 +432,74 @@ static waste_status give_timeout(waste_gen *g, waste_gen_token *out, waste_error
     return flush(g, out->finish, &hit, err);
 }
 
-waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err)
+waste_status waste_gen_begin(waste_gen *g, waste_error *err)
 {
-    waste_error why = {0};
-    waste_status st;
-    uint64_t begin;
-
-    memset(out, 0, sizeof *out);
-    out->token = -1;
     if (g->failed.status) return waste_fail(err, g->failed.status, "%s", g->failed.text);
     if (g->over) return WASTE_DONE;
-    begin = waste_clock_ns();
-    if (!g->started) g->start_ns = begin;
+    g->begin_ns = waste_clock_ns();
+    if (!g->started) g->start_ns = g->begin_ns;
     g->started = 1;
     g->piece.len = g->reasoning.len = g->tools.len = 0;
+    return WASTE_OK;
+}
 
-    st = compute(g, &out->stats, &why);
+waste_status waste_gen_end(waste_gen *g, waste_status st, waste_gen_token *out, waste_error *why,
+                           waste_error *err)
+{
     if (!st) {
-        st = give_token(g, out, &why);
+        st = give_token(g, out, why);
     } else if (st == WASTE_CANCELLED && g->stopped_by == WASTE_TIMEOUT) {
-        memset(&why, 0, sizeof why);
-        st = give_timeout(g, out, &why);
+        memset(why, 0, sizeof *why);
+        st = give_timeout(g, out, why);
     }
-    if (!st) st = lend_text(g, out, &why);
+    if (!st) st = lend_text(g, out, why);
     if (!st) g->finish = out->finish;
-    out->ms = ms_since(begin);
+    out->ms = ms_since(g->begin_ns);
     g->total_ms = ms_since(g->start_ns);
     if (!st) return WASTE_OK;
 
     g->over = 1;
-    waste_fail(&why, st, "the generation failed"); /* if nobody gave a reason */
+    waste_fail(why, st, "the generation failed"); /* if nobody gave a reason */
     if (st == WASTE_CANCELLED) return waste_fail(err, st, "cancelled");
-    g->failed = why;
-    return waste_fail(err, st, "%s", why.text);
+    g->failed = *why;
+    return waste_fail(err, st, "%s", why->text);
+}
+
+waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err)
+{
+    waste_error why = {0};
+    waste_status st = waste_gen_begin(g, err);
+
+    memset(out, 0, sizeof *out);
+    out->token = -1;
+    if (st) return st;
+    st = compute(g, &out->stats, &why);
+    return waste_gen_end(g, st, out, &why, err);
+}
+
+/* ---- for batches ------------------------------------------------------- */
+
+int waste_gen_late(waste_gen *g)
+{
+    return asked(g);
+}
+
+int waste_gen_broken(const waste_gen *g)
+{
+    return g->seq->broken;
+}
+
+waste_status waste_gen_reserve(waste_gen *g, waste_error *err)
+{
+    return waste_model_reserve(g->seq, (int64_t)g->n_prompt + g->limit, err);
+}
+
+waste_status waste_gen_rewind(waste_gen *g, waste_error *err)
+{
+    waste_seq_free(g->seq);
+    g->seq = NULL;
+    g->first = g->computed = 0;
+    return waste_seq_new(&g->seq, g->model, err);
 }
 
 /* ---- the whole reply --------------------------------------------------- */

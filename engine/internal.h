@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "base/lock.h"
+#include "base/pool.h"
 #include "kernels/kernels.h"
 #include "model/config.h"
 #include "model/plan.h"
@@ -15,8 +16,8 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
-struct waste_weights; /* model/weights.h */
-struct waste_scratch; /* model/scratch.h */
+struct waste_weights;                       /* model/weights.h */
+struct waste_scratch;                       /* model/scratch.h */
 typedef struct waste_resting waste_resting; /* keep.c */
 
 struct waste_container {
@@ -35,13 +36,14 @@ struct waste_model {
     waste_banks *banks; /* NULL without experts */
     waste_cache *cache;
     waste_kernels kernels;
+    waste_pool *pool;
+    int threads;   /* of it, and lanes of scratch */
+    int64_t least; /* waste_pass.least; tests set it */
     waste_plan plan;
-    /* One step at a time: whoever has set `busy` owns scratch. */
-    pthread_mutex_t turn;   /* guards what follows; never held while computing */
-    pthread_cond_t idle;    /* busy became 0 */
-    int has_turn, has_idle; /* initialised */
-    int busy;
-    struct waste_scratch *scratch;
+    pthread_mutex_t turn; /* guards what follows; never held while computing */
+    int has_turn;         /* initialised */
+    struct waste_combine *combine;
+    struct waste_scratch *scratch; /* of whoever runs a pass */
     waste_model_stats stats;
     uint64_t step_began; /* clock; 0: no step runs */
     /* of all sequences and generations, against plan.sequences and plan.generation */
@@ -58,12 +60,16 @@ struct waste_model {
 /* given, or the defaults, into *o; refuses what is out of range (waste.c). */
 waste_status waste_model_options_check(waste_model_options *o, const waste_model_options *given,
                                        waste_error *err);
+/* Threads of a model opened with these options now. The list of CPUs, which NULL
+ * stands for if there is none, goes to *list (waste.c). */
+waste_status waste_model_threads(int *threads, const waste_cpus **cpus, waste_cpus *list,
+                                 const waste_model_options *o, waste_error *err);
 /* What opening reserves, from the handles of its tensors: for opening itself and
- * for the report (waste.c). After WASTE_RAM_BUDGET for a budget below the floor
- * all sizes and the floor are there. */
+ * for the report (waste.c). threads: that compute. After WASTE_RAM_BUDGET for
+ * a budget below the floor all sizes and the floor are there. */
 waste_status waste_model_plan(waste_plan *p, const waste_container *c,
                               const struct waste_weights *w, const waste_model_options *o,
-                              const waste_ram *ram, waste_error *err);
+                              int threads, const waste_ram *ram, waste_error *err);
 /* A generation's buffers are within the ceiling too: counted before they are
  * allocated, given back when they are gone (waste.c). */
 waste_status waste_model_take_generation(waste_model *m, uint64_t bytes, waste_error *err);
@@ -72,6 +78,9 @@ void waste_model_give_generation(waste_model *m, uint64_t bytes);
 /* Counts bytes of sequences. Resting ones make room (waste.c). */
 waste_status waste_model_take_sequence(waste_model *m, uint64_t bytes, waste_error *err);
 void waste_model_give_sequence(waste_model *m, uint64_t bytes);
+/* Room in s for that many positions, within the budget; rows after the first that
+ * need it find it done (waste.c). */
+waste_status waste_model_reserve(waste_seq *s, int64_t positions, waste_error *err);
 /* Drops the sequence that has rested longest; 0 when none rests (keep.c). */
 int waste_keep_drop(waste_model *m);
 

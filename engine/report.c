@@ -168,18 +168,22 @@ waste_status waste_plan_make(waste_plan_report *out, const char *path,
     waste_weights *w = NULL;
     waste_plan p = {0};
     waste_ram ram;
+    waste_cpus list;
+    const waste_cpus *cpus;
     waste_error below = {0};
     waste_status st;
+    int threads;
 
     if (!out) return waste_fail(err, WASTE_ARG, "waste_plan_make: no place for the plan");
     memset(out, 0, sizeof *out);
     st = waste_model_options_check(&o, opt, err);
+    if (!st) st = waste_model_threads(&threads, &cpus, &list, &o, err);
     if (!st) st = waste_container_open(&c, path, err);
     if (!st) st = waste_tensors_open(&t, c->manifest, err);
     if (!st) st = waste_weights_open(&w, t, c->manifest, &c->config, err);
     if (!st) {
         waste_ram_get(&ram, "");
-        st = waste_model_plan(&p, c, w, &o, &ram, &below);
+        st = waste_model_plan(&p, c, w, &o, threads, &ram, &below);
         if (st == WASTE_RAM_BUDGET && p.floor) st = WASTE_OK; /* a row will say so */
         if (st) waste_fail(err, st, "%s", below.text);
     }

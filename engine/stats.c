@@ -60,6 +60,7 @@ void waste_model_stats_get(waste_model *m, waste_model_stats *out)
     out->trunk_bytes = m->plan.trunk + m->plan.codebooks;
     out->scratch_bytes = m->plan.scratch;
     out->kernels = m->kernels.name;
+    out->threads = m->threads;
     out->budget_bytes = m->plan.budget;
     out->memory_bytes = waste_mem_used();
     out->page_faults = waste_process_faults() - m->faults;

@@ -1,9 +1,8 @@
 /* The public interface for models and sequences, over the parts below it.
  *
- * Steps of one model run one after the other, on the threads that asked for
- * them: a step owns the model's scratch while model->busy is set. The mutex
- * beside it is held for moments only. Container functions are in container.c,
- * generation in generate.c. */
+ * The model's mutex is held for moments only, never while something computes.
+ * How steps of several threads come together is in combine.c, container functions
+ * are in container.c, generation in generate.c. */
 #include "waste.h"
 
 #include <math.h>
@@ -18,6 +17,7 @@
 #include "base/mem.h"
 #include "base/plat.h"
 #include "base/process.h"
+#include "combine.h"
 #include "internal.h"
 #include "model/forward.h"
 #include "model/pack.h"
@@ -25,7 +25,6 @@
 
 #define DEFAULT_CONTEXT 4096
 #define MAX_CONTEXT     ((int64_t)1 << 30)
-#define ASK_EVERY_NS    50000000 /* how often a waiting caller is asked about cancelling */
 
 /* ---- opening ---------------------------------------------------------------- */
 
@@ -47,7 +46,20 @@ waste_status waste_model_options_check(waste_model_options *o, const waste_model
         return waste_fail(err, WASTE_ARG, "a lookahead of %d experts is not in -1..%d",
                           o->lookahead, WASTE_LOOKAHEAD_MOST);
     if (o->lookahead == 0) o->lookahead = WASTE_LOOKAHEAD;
+    if (o->threads < 0 || o->threads > WASTE_POOL_MOST)
+        return waste_fail(err, WASTE_ARG, "threads %d is not in 0..%d", o->threads,
+                          WASTE_POOL_MOST);
     return WASTE_OK;
+}
+
+waste_status waste_model_threads(int *threads, const waste_cpus **cpus, waste_cpus *list,
+                                 const waste_model_options *o, waste_error *err)
+{
+    waste_status st = o->cpus ? waste_pool_parse(list, o->cpus, err) : WASTE_OK;
+
+    *cpus = o->cpus ? list : NULL;
+    *threads = st ? 1 : waste_pool_threads(o->threads, *cpus);
+    return st;
 }
 
 /* Experts that some layer really has. */
@@ -58,10 +70,10 @@ static int has_experts(const waste_config *c)
 
 waste_status waste_model_plan(waste_plan *p, const waste_container *c,
                               const struct waste_weights *w, const waste_model_options *o,
-                              const waste_ram *ram, waste_error *err)
+                              int threads, const waste_ram *ram, waste_error *err)
 {
     waste_status st = waste_plan_size(p, &c->config, c->manifest, w->resident, WASTE_FORWARD_ROWS,
-                                      o->context, c->tokenizer != NULL, err);
+                                      threads, o->context, c->tokenizer != NULL, err);
 
     return st ? st : waste_plan_divide(p, o->budget, ram->usable, err);
 }
@@ -87,7 +99,7 @@ static waste_status plan(waste_model *m, waste_error *err)
     waste_status st;
 
     waste_ram_get(&ram, "");
-    st = waste_model_plan(&m->plan, m->container, m->weights, &m->options, &ram, err);
+    st = waste_model_plan(&m->plan, m->container, m->weights, &m->options, m->threads, &ram, err);
     if (!st && m->plan.budget > waste_plan_cliff(ram.usable))
         note(m, "the budget of %llu bytes is above 3/4 of the usable RAM of %llu: it may be paged",
              (unsigned long long)m->plan.budget, (unsigned long long)ram.usable);
@@ -150,6 +162,20 @@ static waste_status choose_kernels(waste_model *m, waste_error *err)
     return WASTE_OK;
 }
 
+static waste_status hold_pool(waste_model *m, waste_error *err)
+{
+    const waste_cpus *cpus;
+    waste_cpus list;
+    char notice[120];
+    waste_status st = waste_model_threads(&m->threads, &cpus, &list, &m->options, err);
+
+    if (!st) st = waste_pool_hold(&m->pool, m->options.threads, cpus, notice, sizeof notice, err);
+    if (st) return st;
+    m->threads = waste_pool_threads(m->options.threads, cpus); /* now that it is there */
+    if (notice[0]) note(m, "%s", notice);
+    return WASTE_OK;
+}
+
 static waste_status open_parts(waste_model *m, const char *path, const waste_model_options *opt,
                                waste_error *err)
 {
@@ -159,8 +185,7 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     st = waste_model_options_check(&m->options, opt, err);
     if (st) return st;
     m->has_turn = pthread_mutex_init(&m->turn, NULL) == 0;
-    m->has_idle = pthread_cond_init(&m->idle, NULL) == 0;
-    if (!m->has_turn || !m->has_idle)
+    if (!m->has_turn)
         return waste_fail(err, WASTE_NOMEM, "no lock could be made for the model");
     st = waste_container_open(&m->container, path, err);
     if (st) return st;
@@ -168,6 +193,7 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     if (m->options.exclusive) st = waste_lock_take(&m->lock, path, err);
     if (st) return st;
     st = choose_kernels(m, err);
+    if (!st) st = hold_pool(m, err);
     if (st) return st;
 
     /* Handles first: what the plan refuses must not have been loaded. */
@@ -176,8 +202,9 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     if (!st) st = plan(m, err);
     if (!st) st = waste_tensors_load(m->tensors, err);
     if (!st) st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, err);
-    if (!st) st = waste_scratch_open(&m->scratch, c, WASTE_FORWARD_ROWS, err);
+    if (!st) st = waste_scratch_open(&m->scratch, c, WASTE_FORWARD_ROWS, m->threads, err);
     if (!st && has_experts(c)) st = open_experts(m, err);
+    if (!st) st = waste_combine_open(&m->combine, m, err);
     return st;
 }
 
@@ -201,7 +228,7 @@ waste_status waste_model_open(waste_model **out, const char *path, const waste_m
         return st;
     }
     if (m->options.usage) waste_stats_warm(m, m->options.usage);
-    m->options.usage = m->options.kernels = NULL; /* the caller's text */
+    m->options.usage = m->options.kernels = m->options.cpus = NULL; /* the caller's text */
     *out = m;
     return WASTE_OK;
 }
@@ -212,14 +239,15 @@ void waste_model_close(waste_model *m)
 {
     if (!m || m->process != waste_process_id()) return;
     while (waste_keep_drop(m)) continue;
+    waste_combine_close(m->combine);
     waste_scratch_close(m->scratch);
     waste_cache_close(m->cache);
     waste_banks_close(m->banks);
     waste_weights_close(m->weights);
     waste_tensors_close(m->tensors);
     waste_container_close(m->container);
+    waste_pool_release(m->pool);
     waste_lock_release(m->lock);
-    if (m->has_idle) pthread_cond_destroy(&m->idle);
     if (m->has_turn) pthread_mutex_destroy(&m->turn);
     waste_mem_free(m);
 }
@@ -337,19 +365,18 @@ int64_t waste_seq_length(const waste_seq *s)
     return s->length;
 }
 
-/* Room for what is planned, within the budget. Rows of one sequence after the
- * first find it done. */
-static waste_status reserve(waste_model *m, waste_seq *s, waste_error *err)
+waste_status waste_model_reserve(waste_seq *s, int64_t positions, waste_error *err)
 {
     const waste_config *c = s->config;
+    waste_model *m = s->model;
     uint64_t more;
     waste_status st;
 
-    if (s->planned <= s->reserved) return WASTE_OK;
-    more = waste_sequence_bytes(c, s->planned) - waste_sequence_bytes(c, s->reserved);
+    if (positions <= s->reserved) return WASTE_OK;
+    more = waste_sequence_bytes(c, positions) - waste_sequence_bytes(c, s->reserved);
     st = take_bytes(m, &m->sequence_bytes, more, err);
     if (st) return st;
-    st = waste_sequence_reserve(s, s->planned, err);
+    st = waste_sequence_reserve(s, positions, err);
     if (st) give_bytes(m, &m->sequence_bytes, more);
     return st;
 }
@@ -390,113 +417,20 @@ static waste_status check_rows(const waste_model *m, const waste_row *rows, size
     return WASTE_OK;
 }
 
-static struct timespec soon(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += ASK_EVERY_NS;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
-/* Waits until the model is idle and makes it busy. The caller's callback runs
- * without the lock. */
-static waste_status take_turn(waste_model *m, const waste_cancel *cancel, waste_error *err)
-{
-    const int ask = cancel && cancel->asked;
-    waste_status st = WASTE_OK;
-
-    pthread_mutex_lock(&m->turn);
-    while (m->busy && !st) {
-        struct timespec t = soon();
-
-        if (!ask) {
-            pthread_cond_wait(&m->idle, &m->turn);
-            continue;
-        }
-        pthread_cond_timedwait(&m->idle, &m->turn, &t);
-        if (!m->busy) break;
-        pthread_mutex_unlock(&m->turn);
-        if (cancel->asked(cancel->ctx))
-            st = waste_fail(err, WASTE_CANCELLED, "cancelled while waiting for the model");
-        pthread_mutex_lock(&m->turn);
-    }
-    if (!st) {
-        m->busy = 1;
-        m->step_began = waste_clock_ns();
-    }
-    pthread_mutex_unlock(&m->turn);
-    return st;
-}
-
-static void end_turn(waste_model *m, size_t tokens)
-{
-    pthread_mutex_lock(&m->turn);
-    m->busy = 0;
-    m->stats.tokens += tokens;
-    m->stats.step_ns += waste_clock_ns() - m->step_began;
-    m->step_began = 0;
-    pthread_cond_signal(&m->idle);
-    pthread_mutex_unlock(&m->turn);
-}
-
-/* The step itself, by the thread that has the turn. */
-static waste_status run(waste_model *m, const waste_row *rows, size_t n, const waste_cancel *cancel,
-                        waste_error *err)
-{
-    waste_pass p = {
-        .config = &m->container->config,
-        .weights = m->weights,
-        .tensors = m->tensors,
-        .kernels = &m->kernels,
-        .quant = &m->container->manifest->quant,
-        .banks = m->banks,
-        .cache = m->cache,
-        .s = m->scratch,
-        .lookahead = m->options.lookahead,
-        .cancel = cancel,
-        .err = err,
-    };
-    waste_status st = WASTE_OK;
-    size_t i;
-
-    /* For the whole batch, so that running out of memory breaks nothing. */
-    for (i = 0; i < n && !st; i++) st = reserve(m, rows[i].seq, err);
-    if (!st) st = waste_forward(&p, rows, n);
-    if (st && p.touched)
-        for (i = 0; i < n; i++) rows[i].seq->broken = 1;
-    return st;
-}
-
 waste_status waste_step(waste_model *m, const waste_row *rows, size_t n, const waste_cancel *cancel,
                         waste_step_stats *stats, waste_error *err)
 {
-    waste_cache_counts before = {0}, after = {0};
     waste_status st;
+    size_t i;
 
     if (stats) memset(stats, 0, sizeof *stats);
     if (!m) return waste_fail(err, WASTE_ARG, "waste_step: no model");
     if (n && !rows) return waste_fail(err, WASTE_ARG, "waste_step: no rows");
     st = waste_model_here(m, err);
     if (!st) st = check_rows(m, rows, n, err);
-    if (!st && n) st = take_turn(m, cancel, err);
-    if (st || !n) return st;
-
-    if (m->cache) waste_cache_counts_get(m->cache, &before);
-    st = run(m, rows, n, cancel, err);
-    if (m->cache) waste_cache_counts_get(m->cache, &after);
-    end_turn(m, st ? 0 : n);
-    if (stats) {
-        stats->hits = after.hits - before.hits;
-        stats->misses = after.misses - before.misses;
-        stats->bytes_read = after.bytes_read - before.bytes_read;
-        stats->io_ns = after.io_ns - before.io_ns;
-    }
-    return st;
+    /* For the whole batch, so that running out of memory breaks nothing. */
+    for (i = 0; i < n && !st; i++) st = waste_model_reserve(rows[i].seq, rows[i].seq->planned, err);
+    return st || !n ? st : waste_combine_run(m, rows, n, cancel, stats, err);
 }
 
 /* ---- the largest logits ----------------------------------------------------------- */

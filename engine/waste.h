@@ -183,15 +183,20 @@ typedef struct waste_model_options {
     uint64_t budget; /* bytes in all; 0: chosen by the engine */
     int64_t context; /* positions per sequence; 0: 4096 */
     waste_precision precision;
-    int verify;        /* check every record's crc32 when it is read */
-    int buffered;      /* read experts through the page cache, not past it */
-    int io_threads;    /* reader threads; 0: the default; -1: reads are synchronous */
-    int lookahead;     /* experts guessed per layer; 0: the default (6); -1: none */
-    int exclusive;     /* refuse a container that another process owns */
-    const char *usage; /* hotlist file to warm the cache from; NULL: none. Read at
+    int verify;          /* check every record's crc32 when it is read */
+    int buffered;        /* read experts through the page cache, not past it */
+    int io_threads;      /* reader threads; 0: the default; -1: reads are synchronous */
+    int lookahead;       /* experts guessed per layer; 0: the default (6); -1: none */
+    int exclusive;       /* refuse a container that another process owns */
+    const char *usage;   /* hotlist file to warm the cache from; NULL: none. Read at
                         * open, in the background; a file that is absent is fine */
     const char *kernels; /* table of kernels: "plain", "avx2", "avx512"; NULL: the fastest
                           * that the CPU has, or "plain" with precision exact */
+    int threads;         /* that compute, of the process's one pool, which the first model
+                          * opened makes so large; 0: one for each CPU listed, else one
+                          * for each physical core; at most 64 */
+    const char *cpus;    /* CPUs that they are bound to, like "0-5,8"; NULL: none. The
+                          * calling thread is bound while a step runs */
 } waste_model_options;
 
 typedef struct waste_model_stats {
@@ -214,6 +219,7 @@ typedef struct waste_model_stats {
     const char *policy;        /* of the cache; static */
     char notice[200];          /* what did not go as planned, or empty */
     const char *kernels;       /* table of kernels in force; static */
+    int threads;               /* that compute, at most */
 } waste_model_stats;
 
 waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
@@ -286,7 +292,9 @@ typedef struct waste_step_stats {
  * outside the vocabulary or a full context leaves every sequence as it was.
  * When the pass itself fails (a record cannot be read, cancel), the sequences
  * of the batch are broken: any further step with them fails with WASTE_ARG.
- * Waits for its turn when other threads use the model. stats may be NULL. */
+ * Steps that other threads ask for meanwhile are computed together with it; a cancel
+ * concerns only whose it is, a read that fails all that share the pass. stats may be
+ * NULL; it counts what was read for the passes that the rows were in. */
 waste_status waste_step(waste_model *m, const waste_row *rows, size_t n, const waste_cancel *cancel,
                         waste_step_stats *stats, waste_error *err);
 
@@ -486,6 +494,7 @@ typedef struct waste_gen_token {
 
 typedef struct waste_usage {
     int64_t prompt_tokens, completion_tokens;
+    int64_t reused_tokens; /* of the prompt's, which had been computed before */
     double prompt_ms, total_ms;
 } waste_usage;
 
@@ -517,7 +526,42 @@ const char *waste_gen_finish_reason(const waste_gen *g);
  * message can follow. The reply must have ended; its last token is not in the
  * sequence yet. */
 waste_status waste_gen_closing(const waste_gen *g, waste_ids *out, waste_error *err);
+/* The answer so far: the pieces given out. Borrowed until the next call on g. */
+waste_str waste_gen_text(const waste_gen *g);
 void waste_gen_close(waste_gen *g);
+
+/* ---- many generations at once ------------------------------------------ */
+
+/* Generations of one model that are stepped together, so that weights and experts are
+ * read once for all of them. What each gives is what it would give alone. A batch
+ * belongs to one thread at a time. */
+typedef struct waste_batch waste_batch;
+
+#define WASTE_BATCH_MOST 256
+
+/* parallel: generations at a time, 1..WASTE_BATCH_MOST; fewer where the budget has no
+ * room for them. cancel may be NULL; it is copied. */
+waste_status waste_batch_open(waste_batch **out, waste_model *m, int parallel,
+                              const waste_cancel *cancel, waste_error *err);
+/* Adds a generation of its own sequence; params->cancel is not asked. WASTE_BUSY when
+ * there is no room before another one has ended: add it again then. Other errors are
+ * the generation's. */
+waste_status waste_batch_add(waste_batch *b, const waste_prompt *prompt,
+                             const waste_gen_params *params, void *tag, waste_error *err);
+size_t waste_batch_size(const waste_batch *b); /* generations in it */
+
+/* A generation that has ended: status WASTE_OK, or its own error. It is the caller's
+ * to close. */
+typedef struct waste_batch_end {
+    void *tag;
+    waste_gen *gen;
+    waste_error error;
+} waste_batch_end;
+
+/* Works until a generation ends. WASTE_DONE when the batch is empty; WASTE_CANCELLED,
+ * and nothing else, concerns the batch as a whole: it is of no more use. */
+waste_status waste_batch_next(waste_batch *b, waste_batch_end *out, waste_error *err);
+void waste_batch_close(waste_batch *b); /* and what is in it */
 
 /* The k largest logits, largest first, lowest id first among equals, with
  * log-probabilities over all n. `out` has room for k <= n. */
@@ -540,24 +584,65 @@ typedef struct waste_convert_options {
     const char *importance; /* file with E[x^2] of each input channel (docs/convert.md),
                              * or NULL; not with effort "fast" */
     int threads;            /* 0: all processors; 1..256 */
+    const char *layers;     /* a trial: trunk and these layers ("1,2" or "3-5"), and no
+                             * publication; a whole conversion later goes on from there.
+                             * NULL: everything */
+    const char *reclaim;    /* "off" (NULL means it); "on": delete every shard of the source
+                             * once all in it is converted and on disk; "dry": only say so */
+    int plan;               /* say what would happen and write nothing */
 } waste_convert_options;
 
+/* Phases: "trunk", "codebooks", "experts"; "layer", three rows that say what the kinds
+ * of matrices of a finished layer have lost; "reclaim"; "files"; "proof", which reads
+ * the whole container back and generates a token; "manifest", the publication, or
+ * "trial" where there is none. With `plan`: "plan", "warning" and "problem", each with
+ * a note, and bytes or seconds where it speaks of them. */
 typedef struct waste_convert_row {
-    const char *phase;    /* "trunk", "codebooks", "experts", "files", "manifest"; static */
+    const char *phase;    /* static */
     int layer;            /* -1 where none */
+    const char *kind;     /* "gate", "up", "down", in a plan what it is about; or NULL */
     uint64_t done, total; /* units of the whole conversion */
-    uint64_t bytes;       /* written so far */
-    double seconds;       /* since the start */
-    double error;         /* ||W - W'|| / ||W|| of what this row finished; NaN if none */
+    uint64_t bytes;       /* written so far; in a plan and when reclaiming what the note says */
+    double seconds;       /* since the start, or what the note says */
+    double eta;           /* seconds to go; NaN while unknown */
+    double error;         /* ||W - W'|| / ||W|| so far of the trunk, the layer or the kind this
+                           * row is about; NaN if none */
+    char note[200];       /* a sentence, or empty */
 } waste_convert_row;
 
 /* Reads and checks the checkpoint's index; writes nothing yet. */
 waste_status waste_convert_open(waste_convert **out, const char *source, const char *target,
                                 const waste_convert_options *opt, waste_error *err);
-/* Does the next piece of work. WASTE_DONE when the container is published. */
+/* Does the next piece of work. WASTE_DONE when the container is published. After an
+ * error or a cancel all that was finished stays in the target's directory .convert, and
+ * a conversion with the same source and options goes on from there, to the same bytes.
+ * WASTE_BUSY when another one is at work in the target. */
 waste_status waste_convert_next(waste_convert *c, waste_convert_row *row, waste_error *err);
-/* Before WASTE_DONE: what was written and not published is removed. */
 void waste_convert_close(waste_convert *c);
+
+/* ---- verification ------------------------------------------------------ */
+
+typedef struct waste_verify waste_verify;
+
+typedef struct waste_verify_row {
+    const char *part;  /* "census", "tensor", "codebooks", "record"; static */
+    int layer, expert; /* -1 where none */
+    const char *name;  /* of a tensor; borrowed */
+    int ok;
+    /* ||W - W'|| / ||W|| against the source; NaN without one */
+    double error, gate, up, down;
+    char note[256]; /* what is wrong; for the census what there is */
+} waste_verify_row;
+
+/* Reads a container back, everything in it: whether it has what its configuration
+ * needs, every tensor, every codebook, header and checksum of every record; and with
+ * `source`, the checkpoint it was made of, how far each weight matrix is from it.
+ * source may be NULL. What is wrong with the container comes as rows. */
+waste_status waste_verify_open(waste_verify **out, const char *path, const char *source,
+                               const waste_cancel *cancel, waste_error *err);
+/* WASTE_OK and a row; WASTE_DONE after the last. */
+waste_status waste_verify_next(waste_verify *v, waste_verify_row *row, waste_error *err);
+void waste_verify_close(waste_verify *v);
 
 #ifdef __cplusplus
 }

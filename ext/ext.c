@@ -4,6 +4,7 @@
  * registers everything or, when any part fails, nothing. Unloading happens when
  * the connection closes: each registration holds the connection object, and the
  * last one to go closes the models it had open. */
+#include <ctype.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -70,7 +71,9 @@ static const struct table {
     {"waste_tensors", &waste_vt_tensors},
     {"waste_experts", &waste_vt_experts},
     {"waste_convert", &waste_vt_convert},
+    {"waste_verify", &waste_vt_verify},
     {"waste_stats", &waste_vt_stats},
+    {"waste_batch", &waste_vt_batch},
     {"waste_plan", &waste_vt_plan},
     {"waste_chat_tokens", &waste_vt_chat_tokens},
 };
@@ -116,6 +119,15 @@ static const char *item_name(size_t i)
 }
 
 /* One pass: the text may be a megabyte of values, and each row asks. */
+/* Whether the name stands at `at` as a whole: waste_session is not waste_sessions, a
+ * table that anybody may write to. */
+static int stands_at(const char *at, const char *name)
+{
+    const size_t n = strlen(name);
+
+    return strncasecmp(at, name, n) == 0 && !isalnum((unsigned char)at[n]) && at[n] != '_';
+}
+
 int waste_fn_named(const char *sql)
 {
     const char *at = sql ? strcasestr(sql, "waste_") : NULL;
@@ -123,7 +135,7 @@ int waste_fn_named(const char *sql)
 
     for (; at; at = strcasestr(at + 1, "waste_"))
         for (i = 0; i < N_FUNCTIONS + N_TABLES; i++)
-            if (strncasecmp(at, item_name(i), strlen(item_name(i))) == 0) return 1;
+            if (stands_at(at, item_name(i))) return 1;
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "ext_args.h"
 #include "ext_direct.h"
 #include "ext_usage.h"
@@ -416,6 +417,32 @@ static waste_status read_lookahead(const waste_json *j, void *into, waste_error 
     return read_count(j, MAX_LOOKAHEAD, into) ? WASTE_ARG : WASTE_OK;
 }
 
+static waste_status read_threads(const waste_json *j, void *into, waste_error *err)
+{
+    int64_t n;
+
+    (void)err;
+    if (waste_json_int(j, &n) || n < 0 || n > WASTE_POOL_MOST) return WASTE_ARG;
+    *(int *)into = (int)n;
+    return WASTE_OK;
+}
+
+/* Checked where the model opens, and here so that a wrong one is named at once. */
+static waste_status read_cpus(const waste_json *j, void *into, waste_error *err)
+{
+    waste_error wrong = {0};
+    waste_cpus list;
+    size_t bytes;
+    const char *text = waste_json_text(j, &bytes);
+    waste_status st;
+
+    if (!text || bytes >= WASTE_CPUS_TEXT || memchr(text, 0, bytes)) return WASTE_ARG;
+    st = waste_pool_parse(&list, text, &wrong);
+    if (st) return st == WASTE_ARG ? st : waste_fail(err, st, "%s", wrong.text);
+    memcpy(into, text, bytes + 1);
+    return WASTE_OK;
+}
+
 typedef struct fields {
     waste_wish wish;
     int probe; /* no option of a model, but told where all of them are */
@@ -443,6 +470,10 @@ static const waste_option model_options[] = {
     {"exclusive", WASTE_OPTION_BOOL, OF_MODEL, AT(options.exclusive), 0, 0, "true or false", NULL},
     {"usage", WASTE_OPTION_CUSTOM, OF_MODEL, AT(usage), 0, 0,
      "false, true, \"table\", or a path (it contains a /)", waste_usage_option},
+    {"threads", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.threads), 0, 0,
+     "an integer from 0 to 64 (0: the default)", read_threads},
+    {"cpus", WASTE_OPTION_CUSTOM, OF_MODEL, AT(cpus), 0, 0,
+     "CPU numbers and ranges from 0 to 1023, like \"0-5,8\"", read_cpus},
     {"probe", WASTE_OPTION_BOOL, OF_PLAN, offsetof(fields, probe), 0, 0, "true or false", NULL}};
 
 static waste_status read_wish(waste_wish *wish, int *probe, unsigned groups,
@@ -457,6 +488,7 @@ static waste_status read_wish(waste_wish *wish, int *probe, unsigned groups,
     st = waste_args_read(model_options, sizeof model_options / sizeof *model_options, groups, &f,
                          &given, object, who, err);
     *wish = f.wish;
+    if (wish->cpus[0]) wish->options.cpus = wish->cpus;
     wish->given |= given & WASTE_GIVEN_ALL;
     if (probe) *probe = f.probe;
     return st;
@@ -668,7 +700,8 @@ static int same_model(const waste_wish *a, const waste_wish *b)
     return ((a->given ^ b->given) & ~(unsigned)WASTE_GIVEN_USAGE) == 0 && x->budget == y->budget &&
            x->context == y->context && x->precision == y->precision && !x->verify == !y->verify &&
            !x->buffered == !y->buffered && x->io_threads == y->io_threads &&
-           x->lookahead == y->lookahead && !x->exclusive == !y->exclusive;
+           x->lookahead == y->lookahead && !x->exclusive == !y->exclusive &&
+           x->threads == y->threads && strcmp(a->cpus, b->cpus) == 0;
 }
 
 int waste_models_stale(waste_conn *c, const waste_model_ref *ref)

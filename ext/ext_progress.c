@@ -109,6 +109,27 @@ static void redraw(waste_progress *p)
     put(p, line, 0);
 }
 
+void waste_progress_plain(waste_progress *p, int on)
+{
+    memset(p, 0, sizeof *p);
+    if (!on) return;
+    p->on = 1;
+    p->terminal = isatty(STDERR_FILENO);
+    p->began_ns = p->drawn_ns = now_ns();
+}
+
+void waste_progress_line(waste_progress *p, const char *line, int last)
+{
+    const uint64_t now = now_ns();
+    char text[LINE];
+
+    if (!p->on || (!last && now - p->drawn_ns < (p->terminal ? REDRAW_NS : REPEAT_NS))) return;
+    p->drawn_ns = now;
+    snprintf(text, sizeof text, "%s", line);
+    put(p, text, last);
+    if (last) p->on = 0;
+}
+
 /* ---- the generation's course ---- */
 
 static int asked(void *ctx)

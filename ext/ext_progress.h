@@ -4,7 +4,8 @@
  *
  * On a terminal one line is drawn over and over, at most 5 times a second;
  * elsewhere a line is written every 10 seconds at most. Nothing else of the
- * extension writes to stderr. One object serves one generation, on its thread. */
+ * extension writes to stderr. One object serves one generation, or one
+ * other piece of work, on its thread. */
 #ifndef EXT_PROGRESS_H
 #define EXT_PROGRESS_H
 
@@ -28,6 +29,10 @@ void waste_progress_begin(waste_progress *p, int on, waste_model *m);
 waste_cancel waste_progress_cancel(waste_progress *p, const waste_cancel *c);
 void waste_progress_of(waste_progress *p, const waste_gen *g);
 void waste_progress_token(waste_progress *p, const waste_gen_token *t);
+/* For work that is no generation: lines of the caller's. The last one is always
+ * written and ends it; others as often as said above. */
+void waste_progress_plain(waste_progress *p, int on);
+void waste_progress_line(waste_progress *p, const char *line, int last);
 /* The closing line; only once. */
 void waste_progress_end(waste_progress *p);
 

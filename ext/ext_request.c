@@ -15,10 +15,10 @@ SQLITE_EXTENSION_INIT3
 
 /* Fields as the options give them; NULL pointers and defaults mean "not given". */
 typedef struct fields {
-    waste_str system;
+    waste_str system, into;
     int raw, markup, thinking, progress, stats;
     const waste_json *tokens, *bias, *stop, *chat;
-    int64_t max_tokens, top_k, seed, timeout_ms, logprobs;
+    int64_t max_tokens, top_k, seed, timeout_ms, logprobs, parallel;
     double temperature, top_p, min_p, repetition, presence, frequency;
 } fields;
 
@@ -93,6 +93,9 @@ static const waste_option table[] = {
      "an integer from 0 to 1000000000000", NULL},
     {"logprobs", WASTE_OPTION_INT, WASTE_TAKES_LOGPROBS, AT(logprobs), 0, 20,
      "an integer from 0 to 20", NULL},
+    {"parallel", WASTE_OPTION_INT, WASTE_TAKES_BATCH, AT(parallel), 1, WASTE_BATCH_MOST,
+     "an integer from 1 to 256", NULL},
+    {"into", WASTE_OPTION_TEXT, WASTE_TAKES_BATCH, AT(into), 0, 0, "the name of a table", NULL},
     {"progress", WASTE_OPTION_BOOL, SAMPLING, AT(progress), 0, 0, "true or false", NULL},
     {"stats", WASTE_OPTION_BOOL, WASTE_TAKES_STATS, AT(stats), 0, 0, "true or false", NULL}};
 
@@ -215,21 +218,38 @@ static waste_status read_schema_object(waste_json **out, sqlite3_value *v, const
     return st;
 }
 
+static fields defaults(const waste_gen_params *p)
+{
+    const fields f = {.max_tokens = p->max_tokens,
+                      .top_k = p->top_k,
+                      .logprobs = -1,
+                      .temperature = p->temperature,
+                      .top_p = p->top_p,
+                      .min_p = p->min_p,
+                      .repetition = p->repetition_penalty,
+                      .presence = p->presence_penalty,
+                      .frequency = p->frequency_penalty,
+                      .seed = (int64_t)p->seed,
+                      .timeout_ms = p->timeout_ms};
+
+    return f;
+}
+
+static waste_status read_table(fields *f, unsigned takes, const waste_json *doc, const char *who,
+                               waste_error *err)
+{
+    waste_status st = check_place(doc, takes, who, err);
+
+    if (st) return st;
+    return waste_args_read(table, sizeof table / sizeof *table, takes, f, NULL, doc, who, err);
+}
+
 static waste_status read_options(waste_request *r, const waste_json **tokens, const char *who,
-                                 unsigned takes, sqlite3_value *options, waste_error *err)
+                                 unsigned takes, const waste_json *base, sqlite3_value *options,
+                                 waste_error *err)
 {
     waste_gen_params *p = &r->params;
-    fields f = {.max_tokens = p->max_tokens,
-                .top_k = p->top_k,
-                .logprobs = -1,
-                .temperature = p->temperature,
-                .top_p = p->top_p,
-                .min_p = p->min_p,
-                .repetition = p->repetition_penalty,
-                .presence = p->presence_penalty,
-                .frequency = p->frequency_penalty,
-                .seed = (int64_t)p->seed,
-                .timeout_ms = p->timeout_ms};
+    fields f = defaults(p);
     char what[64];
     waste_status st = WASTE_OK;
 
@@ -238,10 +258,8 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
         st = read_schema_object(&r->doc, options, what, err);
     else if (options)
         st = waste_args_object(&r->doc, options, what, err);
-    if (!st) st = check_place(r->doc, takes, who, err);
-    if (!st)
-        st =
-            waste_args_read(table, sizeof table / sizeof *table, takes, &f, NULL, r->doc, who, err);
+    if (!st && base) st = read_table(&f, takes | WASTE_TAKES_BATCH, base, who, err);
+    if (!st) st = read_table(&f, takes, r->doc, who, err);
     if (!st && f.bias) st = read_bias(r, f.bias, who, err);
     if (!st && f.stop) st = read_stop(r, f.stop, who, err);
     if (st) return st;
@@ -268,15 +286,42 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
     return WASTE_OK;
 }
 
+waste_status waste_request_batch(const waste_json *base, const char *who, unsigned takes,
+                                 int64_t *parallel, waste_str *into, waste_error *err)
+{
+    waste_gen_params p;
+    fields f;
+    waste_status st;
+
+    waste_gen_params_init(&p);
+    f = defaults(&p);
+    st = read_table(&f, takes | WASTE_TAKES_BATCH, base, who, err);
+    if (!st && f.tokens)
+        st = waste_fail(err, WASTE_ARG,
+                        "%s: option 'tokens' belongs to a row: give it with the "
+                        "third column of the query",
+                        who);
+    *parallel = f.parallel;
+    *into = f.into;
+    return st;
+}
+
 waste_status waste_request_read(waste_request *r, const char *who, unsigned takes,
                                 sqlite3_value *prompt, sqlite3_value *options, waste_error *err)
+{
+    return waste_request_read_over(r, who, takes, NULL, prompt, options, err);
+}
+
+waste_status waste_request_read_over(waste_request *r, const char *who, unsigned takes,
+                                     const waste_json *base, sqlite3_value *prompt,
+                                     sqlite3_value *options, waste_error *err)
 {
     const waste_json *tokens = NULL;
     waste_status st;
 
     memset(r, 0, sizeof *r);
     waste_gen_params_init(&r->params);
-    st = read_options(r, &tokens, who, takes, options, err);
+    st = read_options(r, &tokens, who, takes, base, options, err);
     if (!st) st = waste_args_text(prompt, "the prompt", &r->prompt.text, err);
     if (st) return st;
     if (!tokens) return r->prompt.text.text ? WASTE_OK : WASTE_DONE;

@@ -13,7 +13,8 @@ enum {
     WASTE_TAKES_MARKUP = 8,    /* markup alone: tokenizing */
     WASTE_TAKES_STATS = 16,    /* stats: where the answer has a place for them */
     WASTE_TAKES_LOGPROBS = 32, /* logprobs, likewise */
-    WASTE_TAKES_CHAT = 64      /* what shapes a conversation's prompt; the engine reads it */
+    WASTE_TAKES_CHAT = 64,     /* what shapes a conversation's prompt; the engine reads it */
+    WASTE_TAKES_BATCH = 128    /* parallel, into */
 };
 
 /* Text in `prompt` and `params` is borrowed from the SQL values and from `doc`,
@@ -36,6 +37,16 @@ typedef struct waste_request {
  * nothing to answer. `who` is the SQL name of the caller. Clear it in any case. */
 waste_status waste_request_read(waste_request *r, const char *who, unsigned takes,
                                 sqlite3_value *prompt, sqlite3_value *options, waste_error *err);
+/* The same where further options, read before them, hold for many calls: `base` may be
+ * NULL, and has to stay until the request is cleared. It may have those of
+ * WASTE_TAKES_BATCH. */
+waste_status waste_request_read_over(waste_request *r, const char *who, unsigned takes,
+                                     const waste_json *base, sqlite3_value *prompt,
+                                     sqlite3_value *options, waste_error *err);
+/* What is for the whole batch in such options, all of which are checked: *parallel
+ * is 0 and into->text NULL where they do not say. */
+waste_status waste_request_batch(const waste_json *base, const char *who, unsigned takes,
+                                 int64_t *parallel, waste_str *into, waste_error *err);
 /* Further arguments, part i being argument `first` + i (counted from 1) of the
  * call: TEXT is data of the user turn, NULL is skipped, a BLOB is an error. */
 waste_status waste_request_parts(waste_request *r, const char *who, int first, int n,

@@ -76,12 +76,17 @@ static void pause_ms(long ms)
 }
 
 /* The caller's own busy handler has had its turn each time. */
-static int begin_own(sqlite3 *db, int write, const waste_cancel *cancel)
+static int begin_own(waste_session_scope *scope, sqlite3 *db, const waste_cancel *cancel)
 {
     int rc, tries = 0;
 
     for (;;) {
-        rc = sqlite3_exec(db, write ? "BEGIN IMMEDIATE" : "BEGIN", NULL, NULL, NULL);
+        if (scope->write) {
+            sqlite3_step(scope->guard);
+            rc = sqlite3_reset(scope->guard);
+        } else {
+            rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+        }
         if (rc != SQLITE_BUSY || ++tries > BUSY_TRIES) return rc;
         if (waste_session_outdated(db)) return rc; /* waiting would not help */
         if (cancel && cancel->asked && cancel->asked(cancel->ctx)) return SQLITE_INTERRUPT;
@@ -95,21 +100,24 @@ waste_status waste_session_begin(waste_session_scope *scope, sqlite3 *db, int wr
     const int own = sqlite3_get_autocommit(db);
     int rc;
 
-    *scope = WASTE_SCOPE_NONE;
+    memset(scope, 0, sizeof *scope);
+    scope->write = write;
+    if (sqlite3_prepare_v2(db, "BEGIN IMMEDIATE", -1, &scope->guard, NULL) != SQLITE_OK)
+        return waste_session_failed(db, doing, err);
     /* A savepoint tells whether the caller's own statement is writing. */
     if (sqlite3_exec(db, "SAVEPOINT waste_turn", NULL, NULL, NULL) != SQLITE_OK) {
         if (sqlite3_errcode(db) == SQLITE_BUSY) return WASTE_OK;
         return waste_session_failed(db, doing, err);
     }
-    if (!own) {
-        *scope = WASTE_SCOPE_SAVEPOINT;
-        return WASTE_OK;
-    }
-    sqlite3_exec(db, "RELEASE waste_turn", NULL, NULL, NULL);
-    rc = begin_own(db, write, cancel);
+    scope->kind = WASTE_SCOPE_SAVEPOINT;
+    if (!own) return WASTE_OK;
+    rc = sqlite3_exec(db, "RELEASE waste_turn", NULL, NULL, NULL);
+    if (rc != SQLITE_OK) return waste_session_failed(db, doing, err);
+    scope->kind = WASTE_SCOPE_NONE;
+    rc = begin_own(scope, db, cancel);
     if (rc == SQLITE_INTERRUPT) return waste_fail(err, WASTE_CANCELLED, "interrupted");
     if (rc != SQLITE_OK) return waste_session_failed(db, doing, err);
-    *scope = WASTE_SCOPE_OWN;
+    scope->kind = WASTE_SCOPE_OWN;
     return WASTE_OK;
 }
 
@@ -140,29 +148,36 @@ waste_status waste_session_aside(sqlite3 **out, sqlite3 *db, const char *schema,
                       schema);
 }
 
-static void undo(waste_session_scope scope, sqlite3 *db)
+/* After sqlite3_interrupt no statement runs as long as the calling one does, ROLLBACK
+ * neither. But a statement that would write, and is interrupted, takes the transaction
+ * with it: the guard never gets to do anything else. That is what SQLite documents for
+ * an interrupt in a transaction, and a savepoint left behind by reading does no harm. */
+static void undo(const waste_session_scope *scope, sqlite3 *db)
 {
-    if (sqlite3_get_autocommit(db)) return; /* SQLite has done it */
-    if (scope == WASTE_SCOPE_OWN) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-    if (scope == WASTE_SCOPE_SAVEPOINT)
-        sqlite3_exec(db, "ROLLBACK TO waste_turn; RELEASE waste_turn", NULL, NULL, NULL);
+    int rc = SQLITE_OK;
+
+    if (scope->kind == WASTE_SCOPE_NONE || sqlite3_get_autocommit(db)) return;
+    if (scope->kind == WASTE_SCOPE_OWN)
+        rc = sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    else
+        rc = sqlite3_exec(db, "ROLLBACK TO waste_turn; RELEASE waste_turn", NULL, NULL, NULL);
+    if (rc == SQLITE_INTERRUPT && (scope->write || scope->kind == WASTE_SCOPE_OWN))
+        sqlite3_step(scope->guard);
 }
 
-waste_status waste_session_end(waste_session_scope scope, sqlite3 *db, waste_status st,
+waste_status waste_session_end(waste_session_scope *scope, sqlite3 *db, waste_status st,
                                const char *doing, waste_error *err)
 {
     int rc = SQLITE_OK;
 
-    if (st < 0) {
-        undo(scope, db);
-        return st;
-    }
-    if (scope == WASTE_SCOPE_OWN) rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
-    if (scope == WASTE_SCOPE_SAVEPOINT)
+    if (st >= 0 && scope->kind == WASTE_SCOPE_OWN)
+        rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+    if (st >= 0 && scope->kind == WASTE_SCOPE_SAVEPOINT)
         rc = sqlite3_exec(db, "RELEASE waste_turn", NULL, NULL, NULL);
-    if (rc == SQLITE_OK) return st;
-    st = waste_session_failed(db, doing, err);
-    undo(scope, db);
+    if (rc != SQLITE_OK) st = waste_session_failed(db, doing, err);
+    if (st < 0) undo(scope, db);
+    sqlite3_finalize(scope->guard);
+    memset(scope, 0, sizeof *scope);
     return st;
 }
 

@@ -79,16 +79,23 @@ waste_status waste_session_draft_add(waste_session *s, const waste_session_draft
 /* Around a few statements that belong together, inside whatever the caller has going
  * on: a transaction of its own, a savepoint in the caller's, or nothing when a
  * statement of the caller's is just writing, for then SQLite allows neither. */
-typedef enum waste_session_scope {
+typedef enum waste_session_kind {
     WASTE_SCOPE_NONE,
     WASTE_SCOPE_OWN,
     WASTE_SCOPE_SAVEPOINT
+} waste_session_kind;
+
+typedef struct waste_session_scope {
+    waste_session_kind kind;
+    int write;
+    sqlite3_stmt *guard; /* see undo in ext_session.c */
 } waste_session_scope;
 
+/* Every begin, failed or not, needs its end. */
 waste_status waste_session_begin(waste_session_scope *scope, sqlite3 *db, int write,
                                  const waste_cancel *cancel, const char *doing, waste_error *err);
 /* st: what happened in between. Keeps the work or undoes it; the first error counts. */
-waste_status waste_session_end(waste_session_scope scope, sqlite3 *db, waste_status st,
+waste_status waste_session_end(waste_session_scope *scope, sqlite3 *db, waste_status st,
                                const char *doing, waste_error *err);
 
 /* Whether begin failed because the statement that calls us reads the database as it was

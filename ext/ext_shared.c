@@ -134,11 +134,12 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
     const unsigned given = wish->given;
     const int64_t context = waste_model_context(s->model);
     waste_model_stats now;
-    int guesses, threads;
+    int guesses, threads, computing;
 
     waste_model_stats_get(s->model, &now);
     guesses = in_force(a->lookahead, now.lookahead);
     threads = in_force(a->io_threads, now.io_threads);
+    computing = a->threads ? a->threads : now.threads;
     if ((given & WASTE_GIVEN_BUDGET) && a->budget != b->budget) {
         snprintf(is, 64, "budget %llu", (unsigned long long)a->budget);
         if (!a->budget) snprintf(is, 64, "a budget of the engine's choice");
@@ -164,6 +165,12 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
     } else if ((given & WASTE_GIVEN_EXCLUSIVE) && !a->exclusive != !b->exclusive) {
         snprintf(is, 64, "exclusive %s", a->exclusive ? "on" : "off");
         snprintf(want, 64, "%s", b->exclusive ? "on" : "off");
+    } else if ((given & WASTE_GIVEN_THREADS) && b->threads && computing != b->threads) {
+        snprintf(is, 64, "threads %d", computing);
+        snprintf(want, 64, "%d", b->threads);
+    } else if ((given & WASTE_GIVEN_CPUS) && strcmp(s->wish.cpus, wish->cpus) != 0) {
+        snprintf(is, 64, "cpus '%.48s'", s->wish.cpus);
+        snprintf(want, 64, "'%.48s'", wish->cpus);
     } else {
         return 0;
     }
@@ -225,6 +232,7 @@ static waste_status open_entry(waste_shared *s, const char *path, waste_error *e
         st = waste_path_join(u->path, sizeof u->path, path, "usage.waste", err);
     if (u->kind == WASTE_USAGE_INSIDE || u->kind == WASTE_USAGE_FILE)
         s->wish.options.usage = u->path;
+    if (s->wish.cpus[0]) s->wish.options.cpus = s->wish.cpus;
     if (!st) st = waste_model_open(&s->model, path, &s->wish.options, err);
     enter();
     if (st)

@@ -28,7 +28,9 @@ enum {
     WASTE_GIVEN_LOOKAHEAD = 64,
     WASTE_GIVEN_EXCLUSIVE = 128,
     WASTE_GIVEN_USAGE = 256,
-    WASTE_GIVEN_ALL = 511
+    WASTE_GIVEN_THREADS = 512,
+    WASTE_GIVEN_CPUS = 1024,
+    WASTE_GIVEN_ALL = 2047
 };
 
 /* Where learned demand is kept: each connection's own affair, nothing to agree
@@ -45,9 +47,12 @@ typedef struct waste_usage_choice {
     char path[WASTE_PATH_MAX];
 } waste_usage_choice;
 
+#define WASTE_CPUS_TEXT 256 /* room for a list of CPUs */
+
 typedef struct waste_wish {
-    waste_model_options options; /* but for options.usage: that is below */
+    waste_model_options options; /* but for usage and cpus: they are below */
     waste_usage_choice usage;
+    char cpus[WASTE_CPUS_TEXT]; /* empty: none */
     unsigned given;
 } waste_wish;
 

@@ -186,7 +186,7 @@ static waste_status read_conversation(waste_turn *t, waste_error *err)
     if (!st) st = append(&t->ids, s->ids.id, s->ids.n, err);
     if (!st) st = append(&t->ids, prompt.id, prompt.n, err);
     waste_ids_clear(&prompt);
-    return waste_session_end(scope, s->db, st, "reading the session", err);
+    return waste_session_end(&scope, s->db, st, "reading the session", err);
 }
 
 static waste_status open_generation(waste_turn *t, waste_error *err)
@@ -379,37 +379,54 @@ static waste_status write_unread(waste_turn *t, waste_error *err)
     return st;
 }
 
-/* Takes the session for this turn, if it is still what was read. */
-static waste_status claim(waste_turn *t, waste_error *err)
+static waste_status write_session(waste_turn *t, waste_error *err)
 {
     waste_session *s = &t->session;
-    char id[40], which[128];
+    char id[40];
     sqlite3_stmt *q;
-    waste_status st = waste_session_unchanged(s, err);
+    waste_status st = waste_session_prepare(
+        &q, s->db, s->schema,
+        "UPDATE $waste_sessions SET state_rev = state_rev + 1, n_tokens = ?1, model_id = ?2,"
+        " updated = CURRENT_TIMESTAMP WHERE id = ?3",
+        err);
 
-    if (!st)
-        st = waste_session_prepare(&q, s->db, s->schema,
-                                   "UPDATE $waste_sessions SET state_rev = state_rev + 1,"
-                                   " n_tokens = ?1, model_id = ?2, updated = CURRENT_TIMESTAMP"
-                                   " WHERE id = ?3 AND state_rev = ?4",
-                                   err);
     if (st) return st;
     snprintf(id, sizeof id, "%016llx-%016llx", (unsigned long long)t->identity.weights,
              (unsigned long long)t->identity.text);
     sqlite3_bind_int64(q, 1, (sqlite3_int64)t->ids.n);
     sqlite3_bind_text(q, 2, id, -1, SQLITE_STATIC);
     sqlite3_bind_int64(q, 3, s->id);
-    sqlite3_bind_int64(q, 4, s->rev);
-    st = waste_session_run(q, "writing waste_sessions", err);
-    if (st || sqlite3_changes(s->db) == 1) return st;
-    describe(s, which, sizeof which);
-    return waste_fail(err, WASTE_BUSY, "%s has changed meanwhile; nothing was written", which);
+    return waste_session_run(q, "writing waste_sessions", err);
 }
 
-static waste_status write_rows(waste_turn *t, waste_session_scope scope, waste_error *err)
+/* Where SQLite offers nothing to undo a turn with: a statement of the caller's is
+ * writing, and need not be undone itself when it fails. The session's own row is written
+ * last, so it has not changed. */
+static void take_back(const waste_turn *t)
+{
+    static const char *const undo[] = {
+        "DELETE FROM $waste_messages WHERE session = ?1 AND seq > ?2",
+        "UPDATE $waste_messages SET tokens = NULL, n_tokens = NULL, tokens_sum = NULL"
+        " WHERE session = ?1 AND seq <= ?2 AND seq >= ?3"};
+    const waste_session *s = &t->session;
+    const int unread = s->known + 2 < s->n;
+    waste_error ignored = {0};
+    sqlite3_stmt *q;
+    size_t i;
+
+    for (i = 0; i < (unread ? 2 : 1); i++) {
+        if (waste_session_prepare(&q, s->db, s->schema, undo[i], &ignored)) return;
+        sqlite3_bind_int64(q, 1, s->id);
+        sqlite3_bind_int64(q, 2, s->last_seq);
+        if (i) sqlite3_bind_int64(q, 3, s->message[s->known].seq);
+        waste_session_run(q, "undoing a turn", &ignored);
+    }
+}
+
+static waste_status write_rows(waste_turn *t, const waste_session_scope *scope, waste_error *err)
 {
     waste_session *s = &t->session;
-    waste_status st = claim(t, err);
+    waste_status st = waste_session_unchanged(s, err), begun = st;
 
     if (!st) st = write_unread(t, err);
     if (!st) st = write_user(t, err);
@@ -417,7 +434,9 @@ static waste_status write_rows(waste_turn *t, waste_session_scope scope, waste_e
     if (!st && s->keep > 0)
         st = waste_rows_save(s, t->lease.model, t->seq, t->ids.id, t->reused, t->rejected > 0, err);
     if (!st && s->keep > 0) st = waste_rows_prune(s, err);
-    return waste_session_end(scope, s->db, st, "writing the turn", err);
+    if (!st) st = write_session(t, err);
+    if (st && !begun && scope->kind == WASTE_SCOPE_NONE) take_back(t);
+    return st;
 }
 
 /* On another connection, while this one cannot write. */
@@ -434,7 +453,8 @@ static waste_status write_aside(waste_turn *t, waste_error *err)
     s->db = aside;
     s->schema = main_schema;
     st = waste_session_begin(&scope, aside, 1, &t->cancel, "writing the turn", err);
-    if (!st) st = write_rows(t, scope, err);
+    if (!st) st = write_rows(t, &scope, err);
+    st = waste_session_end(&scope, aside, st, "writing the turn", err);
     s->db = db;
     s->schema = schema;
     sqlite3_close(aside);
@@ -443,14 +463,16 @@ static waste_status write_aside(waste_turn *t, waste_error *err)
 
 static waste_status write_turn(waste_turn *t, waste_error *err)
 {
+    sqlite3 *db = t->session.db;
     waste_error why = {0};
     waste_session_scope scope;
-    waste_status st =
-        waste_session_begin(&scope, t->session.db, 1, &t->cancel, "writing the turn", &why);
+    waste_status st = waste_session_begin(&scope, db, 1, &t->cancel, "writing the turn", &why);
+    const int outdated = st && waste_session_outdated(db);
 
-    if (!st) return write_rows(t, scope, err);
-    if (waste_session_outdated(t->session.db)) return write_aside(t, err);
-    return waste_fail(err, st, "%s", why.text);
+    if (!st) st = write_rows(t, &scope, &why);
+    st = waste_session_end(&scope, db, st, "writing the turn", &why);
+    if (outdated) return write_aside(t, err);
+    return st ? waste_fail(err, st, "%s", why.text) : WASTE_OK;
 }
 
 /* ---- the turn itself ---------------------------------------------------------------------- */

@@ -176,9 +176,9 @@ static waste_status make(int64_t *id, waste_conn *c, int argc, sqlite3_value **a
     if (!st) st = waste_talk_defaults(db, argc > 2 ? argv[2] : NULL, &options, &system, &keep, err);
     if (!st) st = waste_session_schema(&schema, db, err);
     model = (const char *)sqlite3_value_text(argv[0]);
-    if (!st) st = waste_session_begin(&scope, db, 1, NULL, "making a session", err);
     if (!st) {
-        st = make_tables(db, schema, err);
+        st = waste_session_begin(&scope, db, 1, NULL, "making a session", err);
+        if (!st) st = make_tables(db, schema, err);
         if (!st && name) st = look(&s, &found, db, argv[1], err);
         if (!st && found) {
             *id = s.id;
@@ -186,7 +186,7 @@ static waste_status make(int64_t *id, waste_conn *c, int argc, sqlite3_value **a
         } else if (!st) {
             st = insert(id, db, schema, name, model, &options, keep, system, err);
         }
-        st = waste_session_end(scope, db, st, "making a session", err);
+        st = waste_session_end(&scope, db, st, "making a session", err);
     }
     waste_session_clear(&s);
     waste_models_ref_clear(&ref);
@@ -238,17 +238,20 @@ static waste_status check_at(const waste_session *s, int64_t at, waste_error *er
 
 /* ?1: the new session, ?2: the old one, ?3: the last message or -1. Messages at the end
  * whose tokens count to a later one that does not come along are unread again. */
-static const char *const copies[] = {
+static const char copy_messages[] =
     "INSERT INTO $waste_messages(session, seq, role, content, name, reasoning, tool_calls,"
     " tool_call_id, images, finish, stats, n_tokens, tokens, tokens_sum, span)"
     " SELECT ?1, seq, role, content, name, reasoning, tool_calls, tool_call_id, images, finish,"
     " stats, n_tokens, tokens, tokens_sum, span FROM $waste_messages"
-    " WHERE session = ?2 AND (?3 < 0 OR seq <= ?3) ORDER BY seq",
+    " WHERE session = ?2 AND (?3 < 0 OR seq <= ?3) ORDER BY seq";
+static const char unread_messages[] =
     "UPDATE $waste_messages SET tokens = NULL, n_tokens = NULL, tokens_sum = NULL"
-    " WHERE session = ?1 AND ?2 AND ?3 AND seq > (SELECT coalesce(max(seq), -1)"
-    " FROM $waste_messages WHERE session = ?1 AND n_tokens > 0)",
+    " WHERE session = ?1 AND seq > (SELECT coalesce(max(seq), -1)"
+    " FROM $waste_messages WHERE session = ?1 AND n_tokens > 0)";
+static const char count_tokens[] =
     "UPDATE $waste_sessions SET n_tokens = (SELECT coalesce(sum(n_tokens), 0)"
-    " FROM $waste_messages WHERE session = ?1) WHERE id = ?1 AND ?2 AND ?3"};
+    " FROM $waste_messages WHERE session = ?1) WHERE id = ?1";
+static const char *const copies[] = {copy_messages, unread_messages, count_tokens};
 
 static waste_status copy(int64_t *id, const waste_session *s, const char *name, int64_t at,
                          waste_error *err)
@@ -270,7 +273,7 @@ static waste_status copy(int64_t *id, const waste_session *s, const char *name, 
         st = waste_session_prepare(&q, s->db, s->schema, copies[i], err);
         if (st) break;
         sqlite3_bind_int64(q, 1, *id);
-        sqlite3_bind_int64(q, 2, s->id);
+        sqlite3_bind_int64(q, 2, s->id); /* those that have no such place take no notice */
         sqlite3_bind_int64(q, 3, at);
         st = waste_session_run(q, "writing waste_messages", err);
     }
@@ -289,13 +292,13 @@ static waste_status fork_session(int64_t *id, waste_conn *c, int argc, sqlite3_v
 
     if (!is_null(argc, argv, 1)) st = read_name(&name, argv[1], "waste_fork", err);
     if (!st) st = read_at(argc > 2 ? argv[2] : NULL, &at, err);
-    if (!st) st = waste_session_begin(&scope, db, 1, NULL, "forking a session", err);
     if (st) return st;
-    st = waste_session_find(&s, db, argv[0], "waste_fork", err);
+    st = waste_session_begin(&scope, db, 1, NULL, "forking a session", err);
+    if (!st) st = waste_session_find(&s, db, argv[0], "waste_fork", err);
     if (!st) st = check_at(&s, at, err);
     if (!st) st = copy(id, &s, name, at, err);
     waste_session_clear(&s);
-    return waste_session_end(scope, db, st, "forking a session", err);
+    return waste_session_end(&scope, db, st, "forking a session", err);
 }
 
 void waste_fn_fork(sqlite3_context *ctx, int argc, sqlite3_value **argv)

@@ -30,6 +30,7 @@
  *                  grows here is memory that the system took away
  *     banks_direct, banks_buffered   expert files read past the page cache, and
  *                  through it
+ *     threads      that compute; those that read are io_threads
  *     io_threads, lookahead, policy, precision   in force
  *     notice       what did not go as planned, or NULL
  *
@@ -72,6 +73,7 @@ enum {
     COL_PAGE_FAULTS,
     COL_BANKS_DIRECT,
     COL_BANKS_BUFFERED,
+    COL_THREADS,
     COL_IO_THREADS,
     COL_LOOKAHEAD,
     COL_POLICY,
@@ -98,7 +100,8 @@ static int stats_connect(sqlite3 *db, void *aux, int argc, const char *const *ar
         " bytes_read INTEGER, io_ms REAL, step_ms REAL, idle_ms REAL, warmed INTEGER,"
         " trunk_bytes INTEGER, scratch_bytes INTEGER, sequence_bytes INTEGER, cache_bytes INTEGER,"
         " memory_bytes INTEGER, budget_bytes INTEGER, cache_slots INTEGER, cache_used INTEGER,"
-        " page_faults INTEGER, banks_direct INTEGER, banks_buffered INTEGER, io_threads INTEGER,"
+        " page_faults INTEGER, banks_direct INTEGER, banks_buffered INTEGER, threads INTEGER,"
+        " io_threads INTEGER,"
         " lookahead INTEGER, policy TEXT, precision TEXT, notice TEXT)",
         out);
 }
@@ -194,6 +197,7 @@ static int64_t count_of(const waste_shared_view *v, int column)
     case COL_PAGE_FAULTS: return (int64_t)s->page_faults;
     case COL_BANKS_DIRECT: return s->banks_direct;
     case COL_BANKS_BUFFERED: return s->banks_buffered;
+    case COL_THREADS: return s->threads;
     case COL_IO_THREADS: return s->io_threads;
     case COL_LOOKAHEAD: return s->lookahead;
     default: return -1;

@@ -4,7 +4,7 @@
 
 -- Models by name. path is the container's directory; options is NULL or a JSON
 -- object (budget, context, precision, verify, direct_io, io_threads, lookahead,
--- exclusive, usage).
+-- exclusive, usage, threads, cpus).
 CREATE TABLE IF NOT EXISTS waste_models(
   name TEXT PRIMARY KEY NOT NULL,
   path TEXT NOT NULL,

@@ -2,12 +2,14 @@
 # own summary.
 #   tests/unit/test_*.c   one program a file, cmocka, linked with the engine
 #   tests/tools/*.c       small programs that tests run
+#   tests/fault/shim.c    a library that tests preload
 #   tests/*/test_*.py     scripts that print TAP (tests/lib/tap.py), plain Python
 
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 TOOL_SRC := $(sort $(wildcard tests/tools/*.c))
 UNIT_BIN := $(UNIT_SRC:%.c=$(BUILD)/%)
 TOOL_BIN := $(TOOL_SRC:%.c=$(BUILD)/%)
+FAULT_SHIM := $(if $(filter Linux,$(shell uname -s)),$(BUILD)/tests/fault/shim.so)
 PY_TESTS := $(sort $(wildcard tests/*/test_*.py))
 PROVE ?= prove
 
@@ -21,11 +23,18 @@ $(BUILD)/tests/tools/%: tests/tools/%.c $(BUILD)/libwaste.a $(JANSSON_A)
 	$(call say,CC $<)
 	$(Q)$(COMPILE) -Iengine -Itests $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lm -pthread
 
+# Not sanitized, so that it can stand behind a sanitizer's runtime; and with pread
+# and pread64 apart.
+$(BUILD)/tests/fault/shim.so: tests/fault/shim.c
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -pthread $< -o $@ -ldl
+
 test: deps-test
 	$(MAKE) check
 
 # The suite itself, without installing anything.
-check: all $(UNIT_BIN) $(TOOL_BIN)
+check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM)
 	CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1 WASTE_TEST_BUILD=$(BUILD) \
 	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(UNIT_BIN) $(PY_TESTS)
 
@@ -38,7 +47,7 @@ tsan:
 	$(MAKE) check SANITIZE=thread BUILD=build-tsan
 
 lint:
-	clang-format --dry-run --Werror $(ENGINE_SRC) $(EXT_SRC) $(UNIT_SRC) $(TOOL_SRC) $(wildcard engine/*.h engine/*/*.h ext/*.h)
+	clang-format --dry-run --Werror $(ENGINE_SRC) $(EXT_SRC) $(UNIT_SRC) $(TOOL_SRC) $(wildcard tests/fault/*.c) $(wildcard engine/*.h engine/*/*.h ext/*.h)
 	$(MAKE) --no-print-directory CC=clang BUILD=build-clang all
 	cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr --suppressions-list=tests/cppcheck.txt \
 	  -Iengine -Iext --enable=warning,portability engine ext

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 typedef struct census {
     const waste_trunk *trunk;
     const waste_settings *c;
     char prefix[WASTE_TRUNK_NAME];
+    unsigned char *used; /* [trunk->n], or NULL */
     int missing, wrong;
     char first_missing[WASTE_TRUNK_NAME], first_wrong[WASTE_TRUNK_NAME * 2];
 } census;
@@ -27,6 +30,7 @@ static const waste_trunk_item *find(census *k, const char *part)
 
     snprintf(name, sizeof name, "%s%s", k->prefix, part);
     t = waste_trunk_find(k->trunk, name);
+    if (t && k->used) k->used[t - k->trunk->item] = 1;
     if (!t && !k->missing++)
         snprintf(k->first_missing, sizeof k->first_missing, "%.*s", WASTE_TRUNK_NAME - 1, name);
     return t;
@@ -155,28 +159,57 @@ static void layer(census *k, int l)
     matrix(k, "down_proj.weight", c->hidden, c->dense_width);
 }
 
+static void take(census *k, const waste_trunk *t, const waste_settings *c, unsigned char *used)
+{
+    int l;
+
+    memset(k, 0, sizeof *k);
+    k->trunk = t;
+    k->c = c;
+    k->used = used;
+    within(k, "%s", c->prefix);
+    matrix(k, "model.embed_tokens.weight", c->vocab, c->hidden);
+    vector(k, "model.norm.weight", c->hidden, 0);
+    matrix(k, "lm_head.weight", c->vocab, c->hidden);
+    if (c->ares_block) {
+        vector(k, "model.output_attn_res_norm.weight", c->hidden, 0);
+        vector(k, "model.output_attn_res_proj.weight", c->hidden, 0);
+    }
+    for (l = 0; l < c->layers; l++) layer(k, l);
+}
+
 waste_status waste_census_check(const waste_trunk *t, const waste_settings *c, waste_error *err)
 {
     census k;
-    int l;
 
-    memset(&k, 0, sizeof k);
-    k.trunk = t;
-    k.c = c;
-    within(&k, "%s", c->prefix);
-    matrix(&k, "model.embed_tokens.weight", c->vocab, c->hidden);
-    vector(&k, "model.norm.weight", c->hidden, 0);
-    matrix(&k, "lm_head.weight", c->vocab, c->hidden);
-    if (c->ares_block) {
-        vector(&k, "model.output_attn_res_norm.weight", c->hidden, 0);
-        vector(&k, "model.output_attn_res_proj.weight", c->hidden, 0);
-    }
-    for (l = 0; l < c->layers; l++) layer(&k, l);
+    take(&k, t, c, NULL);
     if (k.missing)
         return waste_fail(err, WASTE_FORMAT, "the checkpoint lacks %d tensors, the first is %s",
                           k.missing, k.first_missing);
     if (k.wrong)
         return waste_fail(err, WASTE_FORMAT, "%d tensors have the wrong shape, the first: %s",
                           k.wrong, k.first_wrong);
+    return WASTE_OK;
+}
+
+waste_status waste_census_unknown(const waste_trunk *t, const waste_settings *c, size_t *n,
+                                  char *first, waste_error *err)
+{
+    unsigned char *used = waste_mem_zero(t->n + 1);
+    census k;
+    size_t i;
+
+    *n = 0;
+    *first = 0;
+    if (!used) return waste_fail(err, WASTE_NOMEM, "out of memory");
+    take(&k, t, c, used);
+    for (i = 0; i < t->n; i++) {
+        const char *name = t->item[i].name;
+        if (used[i] || strncmp(name, "vision_tower.", 13) == 0 ||
+            strncmp(name, "mm_projector.", 13) == 0)
+            continue;
+        if (!(*n)++) snprintf(first, WASTE_TRUNK_NAME, "%s", name);
+    }
+    waste_mem_free(used);
     return WASTE_OK;
 }

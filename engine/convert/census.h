@@ -10,4 +10,9 @@
  * how many there are. */
 waste_status waste_census_check(const waste_trunk *t, const waste_settings *c, waste_error *err);
 
+/* How many tensors of the trunk no engine asks for (vision aside), and in `first`, of
+ * WASTE_TRUNK_NAME bytes, the first of them. WASTE_NOMEM is the only error. */
+waste_status waste_census_unknown(const waste_trunk *t, const waste_settings *c, size_t *n,
+                                  char *first, waste_error *err);
+
 #endif

@@ -3,10 +3,10 @@
  * vectors), tables for each thread and one record, whatever the model's size. */
 #include "convert/experts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/names.h"
 #include "convert/vq_choice.h"
 #include "kernels/quant.h"
 
@@ -21,19 +21,10 @@
 #define PIECE          WASTE_CONVERT_PIECE
 #define PIECE_WEIGHTED (4 * WASTE_CONVERT_PIECE)
 
-typedef struct style {
-    const char *dir, *kind[WASTE_EXPERTS_KINDS];
-} style;
-
-static const style styles[] = {
-    {"block_sparse_moe", {"w1", "w3", "w2"}},       /* Mixtral: Kimi-Linear, K3 */
-    {"mlp", {"gate_proj", "up_proj", "down_proj"}}, /* DeepSeek: V3, R1, K2 */
-};
-
 struct waste_experts {
     waste_source *source;
     const waste_settings *c;
-    const style *style;
+    waste_names names;
     waste_quant quant;
     waste_fmt fmt;
     waste_record_layout layout;
@@ -102,38 +93,13 @@ static int64_t cols_of(const waste_experts *x, int kind)
     return kind == WASTE_EXPERTS_DOWN ? x->c->moe_width : x->c->expert_in;
 }
 
-static void name_of(const waste_experts *x, const style *s, int layer, int expert, int kind,
-                    char *out, size_t cap)
-{
-    snprintf(out, cap, "%smodel.layers.%d.%s.experts.%d.%s.weight", x->c->prefix, layer, s->dir,
-             expert, s->kind[kind]);
-}
-
-static waste_status find_style(waste_experts *x, waste_error *err)
-{
-    char name[256];
-    size_t i;
-    int l;
-
-    for (l = x->c->dense_layers; l < x->c->layers; l++)
-        for (i = 0; i < sizeof styles / sizeof *styles; i++) {
-            name_of(x, styles + i, l, 0, WASTE_EXPERTS_GATE, name, sizeof name);
-            if (!waste_source_has(x->source, name)) continue;
-            x->style = styles + i;
-            return WASTE_OK;
-        }
-    return waste_fail(err, WASTE_FORMAT,
-                      "%s: config.json has %d experts, and no layer has a tensor of one",
-                      waste_source_dir(x->source), x->c->experts);
-}
-
 static waste_status find(const waste_experts *x, int layer, int expert, int kind, waste_weight *w,
                          waste_error *err)
 {
     char name[256];
     waste_status st;
 
-    name_of(x, x->style, layer, expert, kind, name, sizeof name);
+    waste_names_expert(name, sizeof name, x->names, x->c, layer, expert, kind);
     st = waste_source_weight(x->source, name, w, err);
     if (!st && (w->dims != 2 || w->rows != rows_of(x, kind) || w->cols != cols_of(x, kind)))
         st = waste_fail(err, WASTE_FORMAT, "tensor %s is [%lld, %lld], wanted [%lld, %lld]", name,
@@ -211,8 +177,12 @@ waste_status waste_experts_open(waste_experts **out, waste_source *s, const wast
     if (x->layout.bytes > UINT32_MAX) /* offsets in a record have 32 bits */
         st = waste_fail(err, WASTE_FORMAT, "expert records of %llu bytes are too large",
                         (unsigned long long)x->layout.bytes);
+    else if ((x->names = waste_names_find(s, c)) == WASTE_NAMES_NONE)
+        st = waste_fail(err, WASTE_FORMAT,
+                        "%s: config.json has %d experts, and no layer has a tensor of one",
+                        waste_source_dir(s), c->experts);
     else
-        st = find_style(x, err);
+        st = WASTE_OK;
     if (!st) st = check_all(x, err);
     if (!st) st = open_encoder(x, opt, err);
     if (st) {
@@ -409,7 +379,7 @@ static waste_status encode_piece(waste_experts *x, int layer, int expert, const 
     st = waste_vq_rows_start(x->rows, &job, cancel, err);
     if (st) return st;
     read = read_next(x, layer, expert, now, next, err);
-    st = waste_vq_rows_finish(x->rows, loss, cancel, err);
+    st = waste_vq_rows_finish(x->rows, loss + now->kind, cancel, err);
     for (i = 0; !st && i < now->n; i++)
         if (is_infinite(x->scale[i])) st = too_large(x, &now->w, err);
     if (!st) memcpy(scales + 2 * now->first, x->scale, 2 * (size_t)now->n);

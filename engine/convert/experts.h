@@ -44,7 +44,7 @@ waste_status waste_experts_train(waste_experts *x, int layer, const waste_cancel
 const waste_vq_books *waste_experts_books(const waste_experts *x, int kind);
 
 /* The record of one expert against those books. *record is borrowed until the
- * next call and has layout->bytes. Adds to the loss. */
+ * next call and has layout->bytes. Adds to loss[kind]. */
 waste_status waste_experts_record(waste_experts *x, int layer, int expert, int codebook_base,
                                   const unsigned char **record, waste_convert_loss *loss,
                                   const waste_cancel *cancel, waste_error *err);

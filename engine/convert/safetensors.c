@@ -23,6 +23,7 @@ struct waste_safetensors {
     waste_st_tensor *tensor;         /* ascending name */
     size_t n;
     char *names;
+    int is_kept; /* only the header is left */
 };
 
 static const struct {
@@ -30,14 +31,14 @@ static const struct {
     waste_dtype dtype;
     int bytes;
 } dtypes[] = {
-    {"F32", WASTE_DTYPE_F32, 4},       {"F16", WASTE_DTYPE_F16, 2},
-    {"BF16", WASTE_DTYPE_BF16, 2},     {"U8", WASTE_DTYPE_U8, 1},
-    {"I8", WASTE_DTYPE_OTHER, 1},      {"BOOL", WASTE_DTYPE_OTHER, 1},
-    {"F8_E4M3", WASTE_DTYPE_OTHER, 1}, {"F8_E5M2", WASTE_DTYPE_OTHER, 1},
-    {"F8_E8M0", WASTE_DTYPE_OTHER, 1}, {"I16", WASTE_DTYPE_OTHER, 2},
-    {"U16", WASTE_DTYPE_OTHER, 2},     {"I32", WASTE_DTYPE_OTHER, 4},
-    {"U32", WASTE_DTYPE_OTHER, 4},     {"I64", WASTE_DTYPE_OTHER, 8},
-    {"U64", WASTE_DTYPE_OTHER, 8},     {"F64", WASTE_DTYPE_OTHER, 8},
+    {"F32", WASTE_DTYPE_F32, 4},         {"F16", WASTE_DTYPE_F16, 2},
+    {"BF16", WASTE_DTYPE_BF16, 2},       {"U8", WASTE_DTYPE_U8, 1},
+    {"I8", WASTE_DTYPE_OTHER, 1},        {"BOOL", WASTE_DTYPE_OTHER, 1},
+    {"F8_E4M3", WASTE_DTYPE_F8_E4M3, 1}, {"F8_E5M2", WASTE_DTYPE_F8_E5M2, 1},
+    {"F8_E8M0", WASTE_DTYPE_OTHER, 1},   {"I16", WASTE_DTYPE_OTHER, 2},
+    {"U16", WASTE_DTYPE_OTHER, 2},       {"I32", WASTE_DTYPE_OTHER, 4},
+    {"U32", WASTE_DTYPE_OTHER, 4},       {"I64", WASTE_DTYPE_OTHER, 8},
+    {"U64", WASTE_DTYPE_OTHER, 8},       {"F64", WASTE_DTYPE_OTHER, 8},
 };
 
 static waste_status read_dtype(waste_st_tensor *t, const waste_json *j, int *bytes,
@@ -204,59 +205,153 @@ static waste_status read_header(waste_safetensors *s, const waste_json *head, wa
     return check_overlap(s, err);
 }
 
-static waste_status load_header(waste_safetensors *s, char **text, size_t *bytes, waste_error *err)
+static uint64_t u64_of(const unsigned char *p)
 {
-    waste_file f;
-    unsigned char len[8];
-    uint64_t size, n = 0;
-    waste_status st = waste_file_open(&f, s->path, err);
+    uint64_t n = 0;
     int i;
 
+    for (i = 7; i >= 0; i--) n = n << 8 | p[i];
+    return n;
+}
+
+/* The header's text from `path`, where it begins `skip` bytes in; `size` is that of
+ * the whole shard. */
+static waste_status load_header(waste_safetensors *s, const waste_file *f, const char *path,
+                                uint64_t skip, uint64_t size, char **text, size_t *bytes,
+                                waste_error *err)
+{
+    unsigned char len[8];
+    uint64_t n = 0;
+    waste_status st = WASTE_OK;
+
+    if (size < sizeof len)
+        return waste_fail(err, WASTE_FORMAT, "%s has %llu bytes, too few for a safetensors file",
+                          path, (unsigned long long)size);
+    st = waste_file_read(f, path, len, sizeof len, skip, err);
     if (st) return st;
-    st = waste_file_size(&f, s->path, &size, err);
-    if (!st && size < sizeof len)
-        st = waste_fail(err, WASTE_FORMAT, "%s has %llu bytes, too few for a safetensors file",
-                        s->path, (unsigned long long)size);
-    if (!st) st = waste_file_read(&f, s->path, len, sizeof len, 0, err);
-    if (!st) {
-        for (i = 7; i >= 0; i--) n = n << 8 | len[i];
-        if (n > size - sizeof len || n > MAX_HEADER)
-            st = waste_fail(err, WASTE_FORMAT, "%s: a header of %llu bytes in a file of %llu",
-                            s->path, (unsigned long long)n, (unsigned long long)size);
-    }
-    if (!st && !(*text = waste_mem_alloc((size_t)n + 1)))
-        st = waste_fail(err, WASTE_NOMEM, "out of memory reading %s", s->path);
-    if (!st && n) st = waste_file_read(&f, s->path, *text, (size_t)n, sizeof len, err);
-    waste_file_close(&f);
-    if (st) return st;
+    n = u64_of(len);
+    if (n > size - sizeof len || n > MAX_HEADER)
+        return waste_fail(err, WASTE_FORMAT, "%s: a header of %llu bytes in a file of %llu", path,
+                          (unsigned long long)n, (unsigned long long)size);
+    if (!(*text = waste_mem_alloc((size_t)n + 1)))
+        return waste_fail(err, WASTE_NOMEM, "out of memory reading %s", path);
+    if (n) st = waste_file_read(f, path, *text, (size_t)n, skip + sizeof len, err);
     *bytes = (size_t)n;
     s->payload = sizeof len + n;
     s->payload_bytes = size - s->payload;
-    return WASTE_OK;
+    return st;
+}
+
+static waste_status load_file(waste_safetensors *s, char **text, size_t *bytes, waste_error *err)
+{
+    waste_file f;
+    uint64_t size = 0;
+    waste_status st = waste_file_open(&f, s->path, err);
+
+    if (st) return st;
+    st = waste_file_size(&f, s->path, &size, err);
+    if (!st) st = load_header(s, &f, s->path, 0, size, text, bytes, err);
+    waste_file_close(&f);
+    return st;
+}
+
+/* A kept header: u64 size and u64 time of the shard, then its beginning. */
+#define KEPT 16
+
+static waste_status load_kept(waste_safetensors *s, const char *kept, uint64_t *size,
+                              uint64_t *mtime, char **text, size_t *bytes, waste_error *err)
+{
+    unsigned char head[KEPT];
+    waste_file f;
+    waste_status st = waste_file_open(&f, kept, err);
+
+    if (st) return st;
+    st = waste_file_read(&f, kept, head, sizeof head, 0, err);
+    if (!st) {
+        *size = u64_of(head);
+        *mtime = u64_of(head + 8);
+        st = load_header(s, &f, kept, KEPT, *size, text, bytes, err);
+    }
+    waste_file_close(&f);
+    s->is_kept = 1;
+    return st;
+}
+
+static waste_status new_file(waste_safetensors **out, const char *path, waste_error *err)
+{
+    waste_safetensors *s = waste_mem_zero(sizeof *s);
+
+    *out = s;
+    if (s) s->path = waste_mem_text(path, strlen(path));
+    return s && s->path ? WASTE_OK : waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
+}
+
+/* Takes the text and, when something failed, the object. */
+static waste_status finish(waste_safetensors **out, waste_safetensors *s, char *text, size_t bytes,
+                           waste_status st, waste_error *err)
+{
+    waste_json *head = NULL;
+
+    if (!st) st = waste_json_parse(&head, text, bytes, 1, s->path, WASTE_FORMAT, err);
+    waste_mem_free(text);
+    if (!st) st = read_header(s, head, err);
+    waste_json_free(head);
+    if (st)
+        waste_safetensors_close(s);
+    else
+        *out = s;
+    return st;
 }
 
 waste_status waste_safetensors_open(waste_safetensors **out, const char *path, waste_error *err)
 {
-    waste_safetensors *s = waste_mem_zero(sizeof *s);
-    waste_json *head = NULL;
+    waste_safetensors *s;
     char *text = NULL;
     size_t bytes = 0;
-    waste_status st = WASTE_OK;
+    waste_status st = new_file(&s, path, err);
 
     *out = NULL;
-    if (s) s->path = waste_mem_text(path, strlen(path));
-    if (!s || !s->path) st = waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
-    if (!st) st = load_header(s, &text, &bytes, err);
-    if (!st) st = waste_json_parse(&head, text, bytes, 1, path, WASTE_FORMAT, err);
-    waste_mem_free(text);
-    if (!st) st = read_header(s, head, err);
-    waste_json_free(head);
-    if (st) {
-        waste_safetensors_close(s);
-        return st;
+    if (!st) st = load_file(s, &text, &bytes, err);
+    return finish(out, s, text, bytes, st, err);
+}
+
+waste_status waste_safetensors_open_kept(waste_safetensors **out, const char *kept,
+                                         const char *path, uint64_t *size, uint64_t *mtime,
+                                         waste_error *err)
+{
+    waste_safetensors *s;
+    char *text = NULL;
+    size_t bytes = 0;
+    waste_status st = new_file(&s, path, err);
+
+    *out = NULL;
+    if (!st) st = load_kept(s, kept, size, mtime, &text, &bytes, err);
+    return finish(out, s, text, bytes, st, err);
+}
+
+waste_status waste_safetensors_keep(const waste_safetensors *s, const char *to, uint64_t bytes,
+                                    uint64_t mtime, waste_error *err)
+{
+    const size_t n = (size_t)s->payload; /* 8 + header, bounded when it was read */
+    char *all = waste_mem_alloc(KEPT + n);
+    waste_file f;
+    waste_status st;
+    int i;
+
+    if (!all)
+        return waste_fail(err, WASTE_NOMEM, "out of memory keeping the header of %s", s->path);
+    for (i = 0; i < 8; i++) {
+        all[i] = (char)(bytes >> 8 * i);
+        all[8 + i] = (char)(mtime >> 8 * i);
     }
-    *out = s;
-    return WASTE_OK;
+    st = waste_file_open(&f, s->path, err);
+    if (!st) {
+        st = waste_file_read(&f, s->path, all + KEPT, n, 0, err);
+        waste_file_close(&f);
+    }
+    if (!st) st = waste_file_publish(to, all, KEPT + n, err);
+    waste_mem_free(all);
+    return st;
 }
 
 void waste_safetensors_close(waste_safetensors *s)
@@ -297,6 +392,9 @@ waste_status waste_safetensors_read(const waste_st_tensor *t, uint64_t first, vo
     if (first > t->bytes || n > t->bytes - first)
         return waste_fail(err, WASTE_ARG, "%s: %zu bytes at %llu are not inside tensor %s",
                           t->file->path, n, (unsigned long long)first, t->name);
+    if (t->file->is_kept)
+        return waste_fail(err, WASTE_IO, "%s was reclaimed: tensor %s cannot be read again",
+                          t->file->path, t->name);
     st = waste_file_open(&f, t->file->path, err);
     if (st) return st;
     st = waste_file_read(&f, t->file->path, to, n, t->off + first, err);

@@ -14,6 +14,8 @@ typedef enum waste_dtype {
     WASTE_DTYPE_F16,
     WASTE_DTYPE_BF16,
     WASTE_DTYPE_U8,
+    WASTE_DTYPE_F8_E4M3,
+    WASTE_DTYPE_F8_E5M2,
     WASTE_DTYPE_OTHER /* known by name only; cannot be decoded */
 } waste_dtype;
 
@@ -34,6 +36,16 @@ typedef struct waste_st_tensor {
  * not as long as dtype and shape say, or overlaps another's. */
 waste_status waste_safetensors_open(waste_safetensors **out, const char *path, waste_error *err);
 void waste_safetensors_close(waste_safetensors *s);
+
+/* The header of a file that was deleted since, kept by waste_safetensors_keep: its
+ * tensors can be listed; reading fails. `kept` is what is read, `path` what the
+ * object is of; what was to be remembered of the file comes back. */
+waste_status waste_safetensors_open_kept(waste_safetensors **out, const char *kept,
+                                         const char *path, uint64_t *bytes, uint64_t *mtime,
+                                         waste_error *err);
+/* Copies the header to `to` (synced, whole or absent). */
+waste_status waste_safetensors_keep(const waste_safetensors *s, const char *to, uint64_t bytes,
+                                    uint64_t mtime, waste_error *err);
 
 const char *waste_safetensors_path(const waste_safetensors *s);
 size_t waste_safetensors_count(const waste_safetensors *s);

@@ -10,6 +10,8 @@
 
 #include "base/mem.h"
 #include "base/plat.h"
+#include "convert/disk.h"
+#include "convert/fp8.h"
 #include "kernels/quant.h"
 
 #define INDEX       "model.safetensors.index.json"
@@ -19,10 +21,14 @@
 #define MAX_INDEXED ((size_t)1 << 24)
 #define MAX_EXTENT  ((int64_t)1 << 26) /* of one dimension: docs/format.md 2.4 */
 #define MX_GROUP    32
+#define MAX_BLOCK   ((int64_t)1 << 20) /* rows or columns that share an fp8 scale */
+#define FP8_BLOCK   128                /* unless config.json says something else */
 
 typedef struct shard {
     char *name;
-    waste_safetensors *file;
+    waste_safetensors *file; /* NULL: not there, or not yet opened */
+    uint64_t bytes, mtime;
+    int gone;
 } shard;
 
 struct waste_source {
@@ -32,8 +38,15 @@ struct waste_source {
     size_t n_shards;
     const waste_st_tensor **tensor; /* ascending name */
     size_t n;
+    int64_t block_rows, block_cols; /* of fp8 scales */
+    int partial;
+    const char *headers; /* borrowed while opening */
+    size_t missing;
+    waste_error first_missing;
     unsigned char *raw; /* bytes as they are in the shard */
     size_t raw_cap;
+    float *scales; /* of the blocks that are being decoded */
+    size_t scales_cap;
 };
 
 /* ---- opening -------------------------------------------------------------- */
@@ -41,6 +54,25 @@ struct waste_source {
 static waste_status no_memory(const waste_source *s, waste_error *err)
 {
     return waste_fail(err, WASTE_NOMEM, "out of memory reading the checkpoint %s", s->dir);
+}
+
+/* quantization_config.weight_block_size; it is never guessed from shapes, which fit
+ * several sizes (docs/convert.md 2.1). */
+static waste_status read_blocks(waste_source *s, const char *path, waste_error *err)
+{
+    const waste_json *q = waste_json_get(s->config, "quantization_config"), *size;
+
+    if (!q) q = waste_json_get(waste_json_get(s->config, "text_config"), "quantization_config");
+    size = waste_json_get(q, "weight_block_size");
+    s->block_rows = s->block_cols = FP8_BLOCK;
+    if (!size || waste_json_kind_of(size) == WASTE_JSON_NULL) return WASTE_OK;
+    if (waste_json_count(size) == 2 && !waste_json_int(waste_json_at(size, 0), &s->block_rows) &&
+        !waste_json_int(waste_json_at(size, 1), &s->block_cols) && s->block_rows >= 1 &&
+        s->block_rows <= MAX_BLOCK && s->block_cols >= 1 && s->block_cols <= MAX_BLOCK)
+        return WASTE_OK;
+    return waste_fail(err, WASTE_FORMAT,
+                      "%s: quantization_config.weight_block_size is not two numbers from 1 to %lld",
+                      path, (long long)MAX_BLOCK);
 }
 
 static waste_status load_config(waste_source *s, waste_error *err)
@@ -53,7 +85,7 @@ static waste_status load_config(waste_source *s, waste_error *err)
     if (!st) st = waste_json_load(&s->config, path, err);
     if (!st && waste_json_kind_of(s->config) != WASTE_JSON_OBJECT)
         st = waste_fail(err, WASTE_FORMAT, "%s is not a JSON object", path);
-    return st;
+    return st ? st : read_blocks(s, path, err);
 }
 
 static int name_of_shard(const void *name, const void *s)
@@ -102,8 +134,8 @@ static waste_status add_shard(waste_source *s, const char *name, waste_error *er
     s->shard = p;
     while (at > 0 && strcmp(p[at - 1].name, name) > 0) at--;
     memmove(p + at + 1, p + at, (s->n_shards - at) * sizeof *p);
+    memset(p + at, 0, sizeof *p);
     p[at].name = waste_mem_text(name, strlen(name));
-    p[at].file = NULL;
     s->n_shards++;
     return p[at].name ? WASTE_OK : no_memory(s, err);
 }
@@ -131,17 +163,18 @@ static waste_status list_shards(waste_source *s, const waste_json *map, const ch
 }
 
 /* A downloader's list of finished shards, one a line: a shard that exists and is
- * not listed is still being written. */
-static waste_status check_downloaded(const waste_source *s, waste_error *err)
+ * not listed is still being written. *seen gets a mark per shard that may be read;
+ * NULL when there is no list. */
+static waste_status read_downloaded(const waste_source *s, unsigned char **seen, waste_error *err)
 {
-    char path[WASTE_PATH_MAX], *text, *line, *next;
-    size_t bytes, i, listed = 0;
-    unsigned char *seen;
+    char path[WASTE_PATH_MAX], *text = NULL, *line, *next;
+    size_t bytes;
     waste_status st = waste_path_join(path, sizeof path, s->dir, STATE, err);
 
+    *seen = NULL;
     if (st || !waste_path_exists(path)) return st;
-    seen = waste_mem_zero(s->n_shards + 1);
-    if (!seen) return no_memory(s, err);
+    *seen = waste_mem_zero(s->n_shards + 1);
+    if (!*seen) return no_memory(s, err);
     st = waste_file_load(path, 1u << 26, &text, &bytes, err);
     for (line = st ? NULL : text; line; line = next) {
         shard *found;
@@ -149,21 +182,43 @@ static waste_status check_downloaded(const waste_source *s, waste_error *err)
         if (next) *next++ = 0;
         line[strcspn(line, "\r")] = 0;
         found = find_shard(s, line);
-        if (!found || seen[found - s->shard]) continue;
-        seen[found - s->shard] = 1;
-        listed++;
+        if (found) (*seen)[found - s->shard] = 1;
     }
-    for (i = 0; !st && listed < s->n_shards && i < s->n_shards; i++)
-        if (!seen[i])
-            st = waste_fail(err, WASTE_FORMAT,
-                            "%s/%s is not listed in " STATE ": it is still being downloaded",
-                            s->dir, s->shard[i].name);
-    if (text) waste_mem_free(text);
-    waste_mem_free(seen);
+    waste_mem_free(text);
     return st;
 }
 
-static waste_status open_shards(waste_source *s, waste_error *err)
+/* dir/NAME.header of a shard that was reclaimed. */
+static waste_status header_path(char *out, const char *dir, const char *name, waste_error *err)
+{
+    char file[300];
+
+    snprintf(file, sizeof file, "%s.header", name);
+    return waste_path_join(out, WASTE_PATH_MAX, dir, file, err);
+}
+
+static waste_status open_shard(waste_source *s, shard *h, int finished, waste_error *err)
+{
+    char path[WASTE_PATH_MAX], kept[WASTE_PATH_MAX];
+    waste_status st = waste_path_join(path, sizeof path, s->dir, h->name, err);
+
+    if (st) return st;
+    if (!waste_path_exists(path)) {
+        if (s->headers) st = header_path(kept, s->headers, h->name, err);
+        if (st || !s->headers || !waste_path_exists(kept))
+            return st ? st : waste_fail(err, WASTE_IO, "%s is missing", path);
+        h->gone = 1;
+        return waste_safetensors_open_kept(&h->file, kept, path, &h->bytes, &h->mtime, err);
+    }
+    if (!finished)
+        return waste_fail(err, WASTE_FORMAT,
+                          "%s is not listed in " STATE ": it is still being downloaded", path);
+    st = waste_disk_stat(path, &h->bytes, &h->mtime, err);
+    return st ? st : waste_safetensors_open(&h->file, path, err);
+}
+
+/* Missing files first, counted: whoever has to download them wants the number. */
+static waste_status count_missing(const waste_source *s, waste_error *err)
 {
     char path[WASTE_PATH_MAX];
     size_t i, missing = 0, first = 0;
@@ -172,17 +227,34 @@ static waste_status open_shards(waste_source *s, waste_error *err)
     for (i = s->n_shards; !st && i-- > 0;) {
         st = waste_path_join(path, sizeof path, s->dir, s->shard[i].name, err);
         if (st || waste_path_exists(path)) continue;
+        if (s->headers) st = header_path(path, s->headers, s->shard[i].name, err);
+        if (st || (s->headers && waste_path_exists(path))) continue;
         missing++;
         first = i;
     }
-    if (!st && missing)
-        st = waste_fail(err, WASTE_IO, "%s/%s is missing (%zu of %zu shards are)", s->dir,
-                        s->shard[first].name, missing, s->n_shards);
-    if (!st) st = check_downloaded(s, err);
+    if (st || !missing) return st;
+    return waste_fail(err, WASTE_IO, "%s/%s is missing (%zu of %zu shards are)", s->dir,
+                      s->shard[first].name, missing, s->n_shards);
+}
+
+static waste_status open_shards(waste_source *s, waste_error *err)
+{
+    unsigned char *seen = NULL;
+    waste_status st = s->partial ? WASTE_OK : count_missing(s, err);
+    size_t i;
+
+    if (!st) st = read_downloaded(s, &seen, err);
     for (i = 0; !st && i < s->n_shards; i++) {
-        st = waste_path_join(path, sizeof path, s->dir, s->shard[i].name, err);
-        if (!st) st = waste_safetensors_open(&s->shard[i].file, path, err);
+        waste_error why = {0};
+        st = open_shard(s, s->shard + i, !seen || seen[i], &why);
+        if (!st || (s->partial && st != WASTE_NOMEM)) {
+            if (st && !s->missing++) s->first_missing = why;
+            st = WASTE_OK;
+        } else {
+            waste_fail(err, st, "%s", why.text);
+        }
     }
+    waste_mem_free(seen);
     return st;
 }
 
@@ -197,7 +269,8 @@ static waste_status take_tensors(waste_source *s, const waste_json *map, const c
     if (!s->tensor) return no_memory(s, err);
     while (waste_json_each(&it, map)) {
         const shard *h = find_shard(s, waste_json_text(it.value, NULL));
-        const waste_st_tensor *t = h ? waste_safetensors_find(h->file, it.key) : NULL;
+        const waste_st_tensor *t = h && h->file ? waste_safetensors_find(h->file, it.key) : NULL;
+        if (!t && s->partial && h && !h->file) continue;
         if (!t)
             return waste_fail(err, WASTE_FORMAT,
                               "tensor %s is not in %s/%s, where the index has it", it.key, s->dir,
@@ -233,6 +306,7 @@ static waste_status open_single(waste_source *s, waste_error *err)
     if (!st) st = open_shards(s, err);
     if (st) return st;
     f = s->shard[0].file;
+    if (!f) return WASTE_OK;
     n = waste_safetensors_count(f);
     if (n == 0)
         return waste_fail(err, WASTE_FORMAT, "%s holds no tensors", waste_safetensors_path(f));
@@ -261,6 +335,14 @@ static waste_status open_weights(waste_source *s, waste_error *err)
 
 waste_status waste_source_open(waste_source **out, const char *dir, waste_error *err)
 {
+    static const waste_source_options plain;
+
+    return waste_source_open_with(out, dir, &plain, err);
+}
+
+waste_status waste_source_open_with(waste_source **out, const char *dir,
+                                    const waste_source_options *opt, waste_error *err)
+{
     waste_source *s;
     waste_status st;
 
@@ -273,8 +355,11 @@ waste_status waste_source_open(waste_source **out, const char *dir, waste_error 
         waste_mem_free(s);
         return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", dir);
     }
+    s->partial = opt->partial;
+    s->headers = opt->headers;
     st = load_config(s, err);
     if (!st) st = open_weights(s, err);
+    s->headers = NULL;
     if (st) {
         waste_source_close(s);
         return st;
@@ -295,6 +380,7 @@ void waste_source_close(waste_source *s)
     waste_mem_free(s->shard);
     waste_mem_free(s->tensor);
     waste_mem_free(s->raw);
+    waste_mem_free(s->scales);
     waste_json_free(s->config);
     waste_mem_free(s->dir);
     waste_mem_free(s);
@@ -312,6 +398,44 @@ const waste_json *waste_source_config(const waste_source *s)
     return s->config;
 }
 
+size_t waste_source_shards(const waste_source *s)
+{
+    return s->n_shards;
+}
+
+void waste_source_shard_get(const waste_source *s, size_t i, waste_source_shard *out)
+{
+    const shard *h = s->shard + i;
+
+    out->name = h->name;
+    out->bytes = h->bytes;
+    out->mtime = h->mtime;
+    out->gone = h->gone;
+}
+
+size_t waste_source_shard_of(const waste_source *s, const waste_st_tensor *t)
+{
+    const char *path = waste_safetensors_path(t->file);
+
+    return (size_t)(find_shard(s, path + strlen(s->dir) + 1) - s->shard);
+}
+
+waste_status waste_source_keep_header(const waste_source *s, size_t i, const char *dir,
+                                      waste_error *err)
+{
+    const shard *h = s->shard + i;
+    char path[WASTE_PATH_MAX];
+    waste_status st = header_path(path, dir, h->name, err);
+
+    return st ? st : waste_safetensors_keep(h->file, path, h->bytes, h->mtime, err);
+}
+
+size_t waste_source_missing(const waste_source *s, const char **first)
+{
+    *first = s->first_missing.text;
+    return s->missing;
+}
+
 size_t waste_source_count(const waste_source *s)
 {
     return s->n;
@@ -325,7 +449,7 @@ const waste_st_tensor *waste_source_at(const waste_source *s, size_t i)
 const waste_st_tensor *waste_source_find(const waste_source *s, const char *name)
 {
     const waste_st_tensor **found =
-        bsearch(name, s->tensor, s->n, sizeof *s->tensor, name_of_tensor);
+        s->n ? bsearch(name, s->tensor, s->n, sizeof *s->tensor, name_of_tensor) : NULL;
 
     return found ? *found : NULL;
 }
@@ -365,6 +489,39 @@ static waste_status check_pair(waste_weight *w, waste_error *err)
     return WASTE_OK;
 }
 
+static int is_fp8(const waste_st_tensor *t)
+{
+    return t->dtype == WASTE_DTYPE_F8_E4M3 || t->dtype == WASTE_DTYPE_F8_E5M2;
+}
+
+/* fp8 values without their scales look plausible and are garbage: docs/convert.md 2.1. */
+static waste_status find_blocks(const waste_source *s, waste_weight *w, waste_error *err)
+{
+    const waste_st_tensor *t = w->tensor, *e = find_part(s, t->name, "_scale_inv");
+    int64_t m, n;
+
+    if (!e)
+        return waste_fail(err, WASTE_FORMAT, "%s: tensor %s is %s and has no %s_scale_inv",
+                          waste_safetensors_path(t->file), t->name, t->dtype_name, t->name);
+    if (e->dtype != WASTE_DTYPE_F32 && e->dtype != WASTE_DTYPE_BF16)
+        return wrong_dtype(e, "fp8 scales are F32 or BF16", err);
+    if (t->dims != 2)
+        return waste_fail(err, WASTE_FORMAT,
+                          "%s: tensor %s is %s with %d dimensions, block scales need 2",
+                          waste_safetensors_path(t->file), t->name, t->dtype_name, t->dims);
+    m = (t->shape[0] + s->block_rows - 1) / s->block_rows;
+    n = (t->shape[1] + s->block_cols - 1) / s->block_cols;
+    if (e->dims != 2 || e->shape[0] != m || e->shape[1] != n)
+        return waste_fail(err, WASTE_FORMAT,
+                          "%s: tensor %s is not [%lld, %lld], a scale for each block of %lld x "
+                          "%lld of [%lld, %lld]",
+                          waste_safetensors_path(e->file), e->name, (long long)m, (long long)n,
+                          (long long)s->block_rows, (long long)s->block_cols,
+                          (long long)t->shape[0], (long long)t->shape[1]);
+    w->scale = e;
+    return WASTE_OK;
+}
+
 waste_status waste_source_weight(const waste_source *s, const char *name, waste_weight *out,
                                  waste_error *err)
 {
@@ -392,9 +549,12 @@ waste_status waste_source_weight(const waste_source *s, const char *name, waste_
     if (out->scale) {
         waste_status st = check_pair(out, err);
         if (st) return st;
+    } else if (is_fp8(t)) {
+        waste_status st = find_blocks(s, out, err);
+        if (st) return st;
     } else if (t->dtype != WASTE_DTYPE_F32 && t->dtype != WASTE_DTYPE_F16 &&
                t->dtype != WASTE_DTYPE_BF16) {
-        return wrong_dtype(t, "F32, F16, BF16 and MXFP4 pairs are", err);
+        return wrong_dtype(t, "F32, F16, BF16, fp8 with scales and MXFP4 pairs are", err);
     }
     out->rows = 1;
     for (i = 0; i < out->dims; i++) {
@@ -477,6 +637,39 @@ static waste_status read_pair(waste_source *s, const waste_weight *w, int64_t fi
     return st;
 }
 
+/* The scales of the blocks that rows [first, first + n) lie in, as floats. */
+static waste_status read_scales(waste_source *s, const waste_weight *w, int64_t first, int64_t n,
+                                waste_error *err)
+{
+    const int64_t wide = w->scale->shape[1], top = first / s->block_rows;
+    const size_t count = (size_t)(((first + n - 1) / s->block_rows - top + 1) * wide);
+    const size_t each = w->scale->dtype == WASTE_DTYPE_F32 ? 4 : 2;
+    waste_status st;
+
+    if (count > s->scales_cap) {
+        float *p = waste_mem_resize(s->scales, count * sizeof *p);
+        if (!p) return no_memory(s, err);
+        s->scales = p;
+        s->scales_cap = count;
+    }
+    st = read_raw(s, w->scale, (uint64_t)(top * wide) * each, count * each, 0, err);
+    if (!st) decode_plain(w->scale->dtype, s->raw, count, s->scales);
+    return st;
+}
+
+static waste_status read_fp8(waste_source *s, const waste_weight *w, int64_t first, int64_t n,
+                             float *to, waste_error *err)
+{
+    waste_status st = read_scales(s, w, first, n, err);
+
+    if (!st)
+        st = read_raw(s, w->tensor, (uint64_t)(first * w->cols), (size_t)(n * w->cols), 0, err);
+    if (!st)
+        waste_fp8_decode(w->tensor->dtype, s->raw, first, n, w->cols, s->scales, s->block_rows,
+                         s->block_cols, to);
+    return st;
+}
+
 /* Written so that the compiler vectorises it: no early exit. */
 static int all_finite(const float *x, size_t n)
 {
@@ -493,7 +686,9 @@ waste_status waste_source_rows(waste_source *s, const waste_weight *w, int64_t f
     size_t count = (size_t)(n * w->cols), each = w->tensor->dtype == WASTE_DTYPE_F32 ? 4 : 2;
     waste_status st;
 
-    if (w->scale) {
+    if (is_fp8(w->tensor)) {
+        st = read_fp8(s, w, first, n, to, err);
+    } else if (w->scale) {
         st = read_pair(s, w, first, n, to, err);
     } else {
         st = read_raw(s, w->tensor, (uint64_t)first * (uint64_t)w->cols * each, count * each, 0,

@@ -1,7 +1,8 @@
 /* A checkpoint directory: config.json, and weights by name wherever they lie -
  * in the shards of model.safetensors.index.json or in one model.safetensors.
- * A weight is a plain tensor or an MXFP4 pair X_packed and X_scale (docs/convert.md
- * 2.2); either way it is read as rows of floats. One thread at a time. */
+ * A weight is a plain tensor, fp8 values X with their scales X_scale_inv, or an
+ * MXFP4 pair X_packed and X_scale (docs/convert.md 2); in any case it is read as
+ * rows of floats. One thread at a time. */
 #ifndef WASTE_SOURCE_H
 #define WASTE_SOURCE_H
 
@@ -13,8 +14,8 @@
 typedef struct waste_source waste_source;
 
 typedef struct waste_weight {
-    const waste_st_tensor *tensor; /* plain, or the packed nibbles */
-    const waste_st_tensor *scale;  /* of packed nibbles; NULL: plain */
+    const waste_st_tensor *tensor; /* plain, fp8, or the packed nibbles */
+    const waste_st_tensor *scale;  /* of fp8 or of packed nibbles; NULL: plain */
     int dims;                      /* 1..WASTE_SOURCE_DIMS */
     int64_t shape[WASTE_SOURCE_DIMS];
     int64_t rows, cols; /* cols: last axis; rows: product of the others */
@@ -23,10 +24,39 @@ typedef struct waste_weight {
 /* Reads config.json, the index and the header of every shard. Errors name the
  * file that is missing and the tensor that is not where the index says. */
 waste_status waste_source_open(waste_source **out, const char *dir, waste_error *err);
+
+typedef struct waste_source_options {
+    /* Directory with NAME.header of shards that were reclaimed, or NULL. Such a shard
+     * counts as gone: its tensors are listed, their weights cannot be read. */
+    const char *headers;
+    /* Shards that are missing, unfinished or malformed are counted, not refused; their
+     * tensors are not listed. The first of them is named by waste_source_missing. */
+    int partial;
+} waste_source_options;
+
+waste_status waste_source_open_with(waste_source **out, const char *dir,
+                                    const waste_source_options *opt, waste_error *err);
 void waste_source_close(waste_source *s);
 
 const char *waste_source_dir(const waste_source *s);
 const waste_json *waste_source_config(const waste_source *s); /* an object, as in the file */
+
+typedef struct waste_source_shard {
+    const char *name;      /* a plain file name */
+    uint64_t bytes, mtime; /* as they are now, or were when the header was kept */
+    int gone;              /* only its header is left */
+} waste_source_shard;
+
+size_t waste_source_shards(const waste_source *s);
+/* By name. A shard that was left out (partial) has no bytes. */
+void waste_source_shard_get(const waste_source *s, size_t i, waste_source_shard *out);
+/* The shard that holds t. */
+size_t waste_source_shard_of(const waste_source *s, const waste_st_tensor *t);
+/* Writes what a later waste_source_open_with needs of shard i, into dir/NAME.header. */
+waste_status waste_source_keep_header(const waste_source *s, size_t i, const char *dir,
+                                      waste_error *err);
+/* With `partial`: how many shards were left out, and in *first why the first was. */
+size_t waste_source_missing(const waste_source *s, const char **first);
 
 /* Every tensor of the checkpoint, ascending name (strcmp). */
 size_t waste_source_count(const waste_source *s);

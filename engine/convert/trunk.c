@@ -42,11 +42,16 @@ static int is_beyond_layers(const char *name, const waste_settings *c)
     return *end == '.' && layer >= c->layers;
 }
 
+int waste_trunk_takes(const char *name, const waste_settings *c)
+{
+    return !strstr(name, ".experts.") && !is_beyond_layers(name, c);
+}
+
 /* The name of the weight that source tensor `name` stands for, or NULL when it
  * is no part of the trunk. A pair counts once, by its packed half. */
 static const char *weight_name(const char *name, const waste_settings *c, char *buf, size_t cap)
 {
-    if (strstr(name, ".experts.") || is_beyond_layers(name, c)) return NULL;
+    if (!waste_trunk_takes(name, c)) return NULL;
     if (ends_with(name, "_scale") || ends_with(name, "_scale_inv")) return NULL;
     if (!ends_with(name, "_packed")) return name;
     if (strlen(name) >= cap) return NULL;
@@ -131,6 +136,24 @@ static int name_of(const void *name, const void *item)
     return strcmp(name, ((const waste_trunk_item *)item)->name);
 }
 
+/* Payload and scales of one after the other, back to back. */
+static void place(waste_trunk *t)
+{
+    size_t i;
+
+    for (i = 0; i < t->n; i++) {
+        waste_trunk_item *x = t->item + i;
+        const int64_t groups =
+            x->fmt == WASTE_FMT_F32 ? 0 : (x->cols + WASTE_TRUNK_GROUP - 1) / WASTE_TRUNK_GROUP;
+        const uint64_t payload =
+            (uint64_t)(x->rows * waste_quant_row_bytes(x->fmt, x->cols, WASTE_TRUNK_GROUP));
+        x->off = t->bytes;
+        x->scale_off = x->off + payload;
+        x->bytes = payload + 2 * (uint64_t)(x->rows * groups);
+        t->bytes += x->bytes;
+    }
+}
+
 waste_status waste_trunk_list(waste_trunk *t, const waste_source *s, const waste_settings *c,
                               waste_fmt matrix, waste_error *err)
 {
@@ -159,6 +182,7 @@ waste_status waste_trunk_list(waste_trunk *t, const waste_source *s, const waste
         if (by_name(t->item + i - 1, t->item + i) == 0)
             st =
                 waste_fail(err, WASTE_FORMAT, "two tensors would be stored as %s", t->item[i].name);
+    if (!st) place(t);
     return st;
 }
 
@@ -272,21 +296,16 @@ static waste_status write_rows(bench *b, const waste_trunk_item *t, waste_source
     return st;
 }
 
-waste_status waste_trunk_write(waste_trunk_item *t, waste_source *s, waste_writer *w, uint64_t *at,
+waste_status waste_trunk_write(const waste_trunk_item *t, waste_source *s, waste_writer *w,
                                waste_convert_loss *loss, const waste_cancel *cancel,
                                waste_error *err)
 {
-    size_t scale_bytes;
     bench b;
     waste_status st = set_up(&b, t, err);
 
-    scale_bytes = (size_t)(t->rows * b.groups) * sizeof *b.scales;
-    t->off = *at;
-    t->scale_off = *at + (uint64_t)(t->rows * b.row_bytes);
-    t->bytes = (uint64_t)(t->rows * b.row_bytes) + scale_bytes;
     if (!st) st = write_rows(&b, t, s, w, loss, cancel, err);
-    if (!st && scale_bytes) st = waste_writer_put(w, b.scales, scale_bytes, err);
+    if (!st && b.groups)
+        st = waste_writer_put(w, b.scales, (size_t)(t->bytes - (t->scale_off - t->off)), err);
     tear_down(&b);
-    *at += t->bytes;
     return st;
 }

@@ -18,12 +18,13 @@ typedef struct waste_trunk_item {
     int dims; /* as recorded: vision tensors are flattened */
     int64_t shape[WASTE_SOURCE_DIMS];
     int64_t rows, cols;
-    uint64_t off, scale_off, bytes; /* known once written */
+    uint64_t off, scale_off, bytes; /* in trunk.bin */
 } waste_trunk_item;
 
 typedef struct waste_trunk {
     waste_trunk_item *item; /* ascending name */
     size_t n;
+    uint64_t bytes; /* of trunk.bin */
 } waste_trunk;
 
 /* Lists and checks; reads no weight. `matrix` is the format of ordinary matrices.
@@ -33,9 +34,12 @@ waste_status waste_trunk_list(waste_trunk *out, const waste_source *s, const was
 void waste_trunk_clear(waste_trunk *t);
 const waste_trunk_item *waste_trunk_find(const waste_trunk *t, const char *name);
 
-/* Appends the tensor's payload and scales to the file that `w` has open, whose
- * length is *at, advances *at and adds to the loss. */
-waste_status waste_trunk_write(waste_trunk_item *t, waste_source *s, waste_writer *w, uint64_t *at,
+/* Whether a tensor of the checkpoint, or what it is a scale of, belongs to the trunk. */
+int waste_trunk_takes(const char *name, const waste_settings *c);
+
+/* Appends the tensor's payload and scales to the file that `w` has open, in which it
+ * is next, and adds to the loss. */
+waste_status waste_trunk_write(const waste_trunk_item *t, waste_source *s, waste_writer *w,
                                waste_convert_loss *loss, const waste_cancel *cancel,
                                waste_error *err);
 

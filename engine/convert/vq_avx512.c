@@ -1,4 +1,4 @@
-/* The beam search on AVX-512 BW and VNNI (vq_core.h): 32 lanes. No state, any
+/* The beam search on AVX-512 BW, VNNI and VBMI2 (vq_core.h): 32 lanes. No state, any
  * thread. */
 #include "convert/vq_core.h"
 
@@ -210,7 +210,8 @@ const waste_vq_core *waste_vq_avx512(void)
 {
     static const waste_vq_core core = {"avx512", LANES, row, search};
 
-    return &core;
+    /* not among the bits of base/cpu.h; every CPU with those has it, a hypervisor may not */
+    return __builtin_cpu_supports("avx512vbmi2") ? &core : NULL;
 }
 
 #else

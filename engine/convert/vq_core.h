@@ -81,7 +81,8 @@ static inline size_t waste_vq_place_part(int lanes, int entries, int k, int d)
     return ((at / half * 4 + (size_t)d / 2) * half + at % half) * 2 + (d & 1);
 }
 
-/* The cores of this build. avx2 and avx512 are NULL off x86-64. */
+/* The cores of this build. avx2 and avx512 are NULL off x86-64, avx512 also where a
+ * part of the instruction set is missing. */
 const waste_vq_core *waste_vq_plain(void);
 const waste_vq_core *waste_vq_avx2(void);
 const waste_vq_core *waste_vq_avx512(void);

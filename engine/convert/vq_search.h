@@ -133,7 +133,9 @@ ALWAYS vec terms(const waste_vq_tables *t, const vec *q, const path *p, int z, c
 {
     vec a = v_adds(q[z / LANES], v_load(t->cross[0][s] + p->entry[0] * K + z));
 
+    /* cppcheck-suppress arrayIndexOutOfBoundsCond ; s is at most 3 */
     if (s > 1) a = v_adds(a, v_load(t->cross[1][s] + p->entry[1] * K + z));
+    /* cppcheck-suppress arrayIndexOutOfBoundsCond */
     if (s > 2) a = v_adds(a, v_load(t->cross[2][s] + p->entry[2] * K + z));
     return a;
 }

@@ -1,53 +1,75 @@
-/* Temporary files and their publication: see writer.h. Owns at most one open
- * descriptor and the list of files written. */
+/* The working directory and its publication: see writer.h. Owns at most one open file
+ * and the lock on the target. What is finished is asked of the file system each time;
+ * nothing about it is remembered elsewhere. */
 #include "convert/writer.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "base/plat.h"
+#include "convert/disk.h"
 #include "store/manifest.h"
 
-#define MANIFEST  "manifest.json"
-#define MAX_FILES (WASTE_MAX_LAYERS + 16)
-#define MAX_NAME  64
-
-typedef struct written {
-    char name[MAX_NAME];
-    int renamed;
-} written;
+#define MANIFEST   "manifest.json"
+#define WORK       ".convert"
+#define JOB        "job.json"     /* what the work is of */
+#define PUBLISHING "publish.json" /* the same, once all is complete */
+#define MAX_NAME   300
 
 struct waste_writer {
-    char *dir;
-    int made_dir, published;
+    char *dir, *work;
+    int overwrite;
+    int made_dir, made_work; /* by this object */
+    int owned;               /* descriptor of the lock; -1: none */
+    int publishing, published;
     waste_file file;
-    written entry[MAX_FILES];
-    int n;
+    char name[MAX_NAME]; /* of the open file */
     uint64_t bytes;
+    waste_writer_fault *fault;
+    void *fault_ctx;
 };
 
-/* dir/name, or dir/name.tmp */
-static waste_status path_of(const waste_writer *w, const char *name, int tmp, char *out,
-                            waste_error *err)
+static waste_status join(char *out, const char *dir, const char *name, int tmp, waste_error *err)
 {
     char full[MAX_NAME + 8];
 
+    if (strlen(name) >= MAX_NAME)
+        return waste_fail(err, WASTE_ARG, "%s: file name too long: %.100s...", dir, name);
     snprintf(full, sizeof full, "%s%s", name, tmp ? ".tmp" : "");
-    return waste_path_join(out, WASTE_PATH_MAX, w->dir, full, err);
+    return waste_path_join(out, WASTE_PATH_MAX, dir, full, err);
 }
 
-/* The directory that holds `path`, by its text. */
-static void parent_of(char *out, size_t cap, const char *path)
+waste_status waste_writer_path(const waste_writer *w, const char *name, int tmp, char *out,
+                               waste_error *err)
 {
-    size_t n = strlen(path);
-
-    while (n > 1 && path[n - 1] == '/') n--;
-    while (n > 0 && path[n - 1] != '/') n--;
-    while (n > 1 && path[n - 1] == '/') n--;
-    snprintf(out, cap, "%.*s", n ? (int)n : 1, n ? path : ".");
+    return join(out, w->work, name, tmp, err);
 }
+
+const char *waste_writer_work(const waste_writer *w)
+{
+    return w->work;
+}
+
+const char *waste_writer_dir(const waste_writer *w)
+{
+    return w->dir;
+}
+
+static int exists(const char *dir, const char *name)
+{
+    char path[WASTE_PATH_MAX];
+
+    return join(path, dir, name, 0, NULL) == WASTE_OK && waste_path_exists(path);
+}
+
+static void drop(const char *dir, const char *name)
+{
+    char path[WASTE_PATH_MAX];
+
+    if (join(path, dir, name, 0, NULL) == WASTE_OK) waste_path_remove(path);
+}
+
+/* ---- opening ------------------------------------------------------------------------ */
 
 /* Whether the directory `id` is `path` or holds it: asked of the file system on
  * the way up, so that links and dots in the text cannot hide it. */
@@ -83,7 +105,7 @@ static waste_status check_apart(const waste_writer *w, const char *source, waste
     waste_status st = waste_path_identity(source, source_id, err);
 
     if (st) return st;
-    parent_of(parent, sizeof parent, w->dir);
+    waste_disk_parent(parent, sizeof parent, w->dir);
     st = is_within(there ? w->dir : parent, source_id, &in, err);
     if (!st && there) st = waste_path_identity(w->dir, target_id, err);
     if (!st && there) st = is_within(source, target_id, &around, err);
@@ -93,44 +115,64 @@ static waste_status check_apart(const waste_writer *w, const char *source, waste
     return st;
 }
 
-static waste_status check_target(const waste_writer *w, int overwrite, waste_error *err)
+static waste_status there_already(const waste_writer *w, waste_error *err)
 {
-    char path[WASTE_PATH_MAX];
-    waste_status st = path_of(w, MANIFEST, 0, path, err);
+    return waste_fail(err, WASTE_ARG, "%s/" MANIFEST " exists: there is a container already",
+                      w->dir);
+}
 
-    if (st) return st;
+/* All was published, and the process ended before it had removed the empty directory. */
+static void tidy(const waste_writer *w)
+{
+    int fd;
+
+    if (w->owned >= 0 || waste_disk_own(&fd, w->dir, NULL)) return;
+    waste_disk_remove_empty(w->work);
+    waste_disk_disown(&fd);
+}
+
+static waste_status check_target(const waste_writer *w, waste_error *err)
+{
+    char parent[WASTE_PATH_MAX];
+
     if (!waste_path_exists(w->dir)) {
-        parent_of(path, sizeof path, w->dir);
-        if (!waste_path_is_dir(path))
+        waste_disk_parent(parent, sizeof parent, w->dir);
+        if (!waste_path_is_dir(parent))
             return waste_fail(err, WASTE_ARG, "%s, where %s would be made, is not a directory",
-                              path, w->dir);
+                              parent, w->dir);
         return WASTE_OK;
     }
     if (!waste_path_is_dir(w->dir))
         return waste_fail(err, WASTE_ARG, "%s exists and is not a directory", w->dir);
-    if (!overwrite && waste_path_exists(path))
-        return waste_fail(err, WASTE_ARG, "%s exists: there is a container already", path);
-    return WASTE_OK;
+    if (w->overwrite || !exists(w->dir, MANIFEST) || exists(w->work, PUBLISHING)) return WASTE_OK;
+    tidy(w);
+    return there_already(w, err);
 }
 
 waste_status waste_writer_open(waste_writer **out, const char *dir, const char *source,
                                int overwrite, waste_error *err)
 {
     waste_writer *w = waste_mem_zero(sizeof *w);
+    const size_t n = strlen(dir);
     waste_status st = WASTE_OK;
 
     *out = NULL;
-    if (w) w->dir = waste_mem_text(dir, strlen(dir));
-    if (!w || !w->dir) {
-        waste_mem_free(w);
+    if (w) {
+        w->owned = -1;
+        w->file.fd = WASTE_FILE_CLOSED;
+        w->overwrite = overwrite;
+        w->dir = waste_mem_text(dir, n);
+        w->work = waste_mem_alloc(n + sizeof "/" WORK);
+    }
+    if (!w || !w->dir || !w->work) {
+        waste_writer_close(w);
         return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", dir);
     }
-    w->file.fd = WASTE_FILE_CLOSED;
+    snprintf(w->work, n + sizeof "/" WORK, "%s/" WORK, dir);
     if (!*dir) st = waste_fail(err, WASTE_ARG, "no target directory was given");
-    if (!st) st = check_target(w, overwrite, err);
+    if (!st) st = check_target(w, err);
     if (!st) st = check_apart(w, source, err);
     if (st) {
-        w->published = 1; /* nothing of ours is there to be removed */
         waste_writer_close(w);
         return st;
     }
@@ -138,52 +180,170 @@ waste_status waste_writer_open(waste_writer **out, const char *dir, const char *
     return WASTE_OK;
 }
 
-waste_status waste_writer_begin(waste_writer *w, const char *name, waste_error *err)
+/* ---- starting, or going on ------------------------------------------------------------ */
+
+static waste_status make(const char *dir, int *made, waste_error *err)
+{
+    const int there = waste_path_exists(dir);
+    waste_status st = waste_path_make_dir(dir, err);
+
+    *made = !there && !st;
+    return st;
+}
+
+/* Whether the record `name` of the working directory says `job`. */
+static waste_status same_job(const waste_writer *w, const char *name, const char *job, size_t n,
+                             int *same, waste_error *err)
+{
+    char path[WASTE_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    waste_status st = join(path, w->work, name, 0, err);
+
+    *same = 0;
+    if (!st) st = waste_file_load(path, 1u << 20, &text, &bytes, err);
+    if (!st) *same = bytes == n && memcmp(text, job, n) == 0;
+    waste_mem_free(text);
+    return st;
+}
+
+/* What the working directory is to this job. */
+typedef struct leftover {
+    int publishing; /* it was complete */
+    int same;       /* of this job */
+} leftover;
+
+static waste_status look(const waste_writer *w, const char *job, size_t n, leftover *l,
+                         waste_error *err)
+{
+    const int recorded = exists(w->work, JOB);
+    waste_status st = WASTE_OK;
+
+    l->publishing = exists(w->work, PUBLISHING);
+    l->same = 0;
+    if (l->publishing || recorded)
+        st = same_job(w, l->publishing ? PUBLISHING : JOB, job, n, &l->same, err);
+    if (st || l->same) return st;
+    if (l->publishing && !w->overwrite && exists(w->dir, MANIFEST)) return there_already(w, err);
+    if (waste_disk_any(w->work, ".header"))
+        return waste_fail(err, WASTE_ARG,
+                          "%s holds a conversion of another source or with other options, and "
+                          "shards of its source were reclaimed: it is not touched",
+                          w->work);
+    if ((l->publishing || recorded) && !w->overwrite && waste_disk_any(w->work, ".bin"))
+        return waste_fail(err, WASTE_ARG,
+                          "%s holds an unfinished conversion of another source or with other "
+                          "options; overwrite discards it",
+                          w->work);
+    return WASTE_OK;
+}
+
+waste_status waste_writer_look(const waste_writer *w, const char *job, size_t n, waste_error *err)
+{
+    waste_status st = WASTE_OK;
+    leftover l;
+    int fd = -1;
+
+    if (waste_path_is_dir(w->dir)) st = waste_disk_own(&fd, w->dir, err);
+    if (!st) st = look(w, job, n, &l, err);
+    waste_disk_disown(&fd);
+    return st;
+}
+
+static waste_status recover(waste_writer *w, const char *job, size_t n, waste_error *err)
 {
     char path[WASTE_PATH_MAX];
-    waste_status st;
+    leftover l;
+    waste_status st = look(w, job, n, &l, err);
 
-    if (w->n >= MAX_FILES || strlen(name) >= MAX_NAME)
-        return waste_fail(err, WASTE_ARG, "%s: no room for file %s", w->dir, name);
-    st = path_of(w, name, 1, path, err);
-    if (!st && !waste_path_exists(w->dir)) {
-        st = waste_path_make_dir(w->dir, err);
-        w->made_dir = !st;
+    if (st) return st;
+    if (l.same) {
+        w->publishing = l.publishing;
+        return WASTE_OK;
     }
-    if (!st) st = waste_file_create(&w->file, path, err);
-    if (!st) strcpy(w->entry[w->n++].name, name);
+    waste_disk_remove_dir(w->work);
+    st = make(w->work, &w->made_work, err);
+    if (!st) st = join(path, w->work, JOB, 0, err);
+    return st ? st : waste_file_publish(path, job, n, err);
+}
+
+waste_status waste_writer_start(waste_writer *w, const char *job, size_t n, waste_error *err)
+{
+    waste_status st = make(w->dir, &w->made_dir, err);
+
+    if (!st) st = waste_disk_own(&w->owned, w->dir, err);
+    /* another conversion may have finished since this one was opened */
+    if (!st) st = check_target(w, err);
+    if (!st) st = make(w->work, &w->made_work, err);
+    return st ? st : recover(w, job, n, err);
+}
+
+int waste_writer_is_publishing(const waste_writer *w)
+{
+    return w->publishing;
+}
+
+int waste_writer_finished(const waste_writer *w, const char *name, uint64_t bytes)
+{
+    char path[WASTE_PATH_MAX];
+
+    return join(path, w->work, name, 0, NULL) == WASTE_OK && waste_path_exists(path) &&
+           (bytes == UINT64_MAX || waste_disk_size(path) == bytes);
+}
+
+/* ---- files ------------------------------------------------------------------------------- */
+
+waste_status waste_writer_begin(waste_writer *w, const char *name, uint64_t keep, waste_error *err)
+{
+    char path[WASTE_PATH_MAX];
+    waste_status st = join(path, w->work, name, 1, err);
+
+    if (!st)
+        st = keep ? waste_disk_reopen(&w->file, path, keep, err)
+                  : waste_file_create(&w->file, path, err);
+    if (!st) strcpy(w->name, name);
     return st;
 }
 
 waste_status waste_writer_put(waste_writer *w, const void *data, size_t n, waste_error *err)
 {
-    w->bytes += n;
-    return waste_file_write(&w->file, w->entry[w->n - 1].name, data, n, err);
+    char path[WASTE_PATH_MAX];
+    waste_status st = join(path, w->work, w->name, 1, err);
+
+    if (!st && w->fault) st = w->fault(w->fault_ctx, w->name, w->bytes, err);
+    if (!st) st = waste_file_write(&w->file, path, data, n, err);
+    if (!st) w->bytes += n;
+    return st;
 }
 
 waste_status waste_writer_end(waste_writer *w, waste_error *err)
 {
-    waste_status st = waste_file_sync(&w->file, w->entry[w->n - 1].name, err);
+    char from[WASTE_PATH_MAX], to[WASTE_PATH_MAX];
+    waste_status st = join(from, w->work, w->name, 1, err);
 
+    if (!st) st = join(to, w->work, w->name, 0, err);
+    if (!st) st = waste_file_sync(&w->file, from, err);
     waste_file_close(&w->file);
-    return st;
+    return st ? st : waste_file_rename(from, to, err);
 }
 
 waste_status waste_writer_file(waste_writer *w, const char *name, const void *data, size_t n,
                                waste_error *err)
 {
-    waste_status st = waste_writer_begin(w, name, err);
+    waste_status st = waste_writer_begin(w, name, 0, err);
 
     if (!st) st = waste_writer_put(w, data, n, err);
     if (!st) st = waste_writer_end(w, err);
     return st;
 }
 
+void waste_writer_drop(waste_writer *w, const char *name)
+{
+    drop(w->work, name);
+}
+
 int waste_writer_has(const waste_writer *w, const char *name)
 {
-    char path[WASTE_PATH_MAX];
-
-    return path_of(w, name, 0, path, NULL) == WASTE_OK && waste_path_exists(path);
+    return exists(w->dir, name);
 }
 
 uint64_t waste_writer_bytes(const waste_writer *w)
@@ -191,70 +351,100 @@ uint64_t waste_writer_bytes(const waste_writer *w)
     return w->bytes;
 }
 
-/* ---- publication ------------------------------------------------------------------ */
-
-static int is_ours(const waste_writer *w, const char *name)
+void waste_writer_set_fault(waste_writer *w, waste_writer_fault *fault, void *ctx)
 {
-    int i;
-
-    for (i = 0; i < w->n; i++)
-        if (strcmp(w->entry[i].name, name) == 0) return 1;
-    return 0;
+    w->fault = fault;
+    w->fault_ctx = ctx;
 }
 
-static void remove_stale(const waste_writer *w, const char *name)
-{
-    char path[WASTE_PATH_MAX];
+/* ---- publication ------------------------------------------------------------------ */
 
-    if (!is_ours(w, name) && path_of(w, name, 0, path, NULL) == WASTE_OK) waste_path_remove(path);
+static int is_listed(const char *const *names, size_t n, const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0) return 1;
+    return 0;
 }
 
 /* Files of a replaced container that would be read beside the new ones and mean
  * another model. chat.json stays: an edited one wins. */
-static void remove_leftovers(const waste_writer *w)
+static void remove_leftovers(const waste_writer *w, const char *const *names, size_t n)
 {
-    static const char *const names[] = {"tokenizer.model", "tiktoken.model",      "specials.json",
+    static const char *const stale[] = {"tokenizer.model", "tiktoken.model",      "specials.json",
                                         "vision.json",     "chat_template.jinja", "usage.waste"};
     char bank[MAX_NAME];
     size_t i;
 
-    for (i = 0; i < sizeof names / sizeof *names; i++) remove_stale(w, names[i]);
+    for (i = 0; i < sizeof stale / sizeof *stale; i++)
+        if (!is_listed(names, n, stale[i])) drop(w->dir, stale[i]);
     for (i = 0; i < WASTE_MAX_LAYERS; i++) {
         snprintf(bank, sizeof bank, "experts-L%zu.bin", i);
-        remove_stale(w, bank);
+        if (!is_listed(names, n, bank)) drop(w->dir, bank);
     }
 }
 
-waste_status waste_writer_publish(waste_writer *w, const void *manifest, size_t n, waste_error *err)
+static waste_status move(const waste_writer *w, const char *name, waste_error *err)
 {
     char from[WASTE_PATH_MAX], to[WASTE_PATH_MAX];
-    waste_status st = waste_writer_file(w, MANIFEST, manifest, n, err);
-    int i;
+    waste_status st = join(from, w->work, name, 0, err);
 
-    if (!st) st = path_of(w, MANIFEST, 0, to, err);
-    if (!st) waste_path_remove(to);
-    if (!st) remove_leftovers(w);
-    for (i = 0; !st && i < w->n; i++) { /* the manifest was written last */
-        st = path_of(w, w->entry[i].name, 1, from, err);
-        if (!st) st = path_of(w, w->entry[i].name, 0, to, err);
-        if (!st) st = waste_file_rename(from, to, err);
-        if (!st) w->entry[i].renamed = 1;
-    }
-    w->published = !st;
+    if (!st) st = join(to, w->dir, name, 0, err);
+    return st || !waste_path_exists(from) ? st : waste_file_rename(from, to, err);
+}
+
+static waste_status declare(waste_writer *w, waste_error *err)
+{
+    char from[WASTE_PATH_MAX], to[WASTE_PATH_MAX];
+    waste_status st = join(from, w->work, JOB, 0, err);
+
+    if (!st) st = join(to, w->work, PUBLISHING, 0, err);
+    if (!st) st = waste_file_rename(from, to, err);
+    w->publishing = !st;
     return st;
+}
+
+/* The record goes last: until then the next conversion knows what this is. */
+static void remove_work(const waste_writer *w)
+{
+    char path[WASTE_PATH_MAX];
+
+    waste_disk_remove_others(w->work, PUBLISHING);
+    if (join(path, w->work, PUBLISHING, 0, NULL) == WASTE_OK) waste_path_remove(path);
+    waste_disk_remove_empty(w->work);
+}
+
+waste_status waste_writer_publish(waste_writer *w, const char *const *names, size_t n,
+                                  waste_error *err)
+{
+    waste_status st = w->publishing ? WASTE_OK : declare(w, err);
+    size_t i;
+
+    if (!st && exists(w->work, MANIFEST)) { /* else it has its place already */
+        drop(w->dir, MANIFEST);
+        waste_disk_sync_dir(w->dir);
+        remove_leftovers(w, names, n);
+    }
+    for (i = 0; !st && i < n; i++) st = move(w, names[i], err);
+    if (!st) st = move(w, MANIFEST, err);
+    if (st) return st;
+    remove_work(w);
+    w->published = 1;
+    return WASTE_OK;
 }
 
 void waste_writer_close(waste_writer *w)
 {
-    char path[WASTE_PATH_MAX];
-    int i;
-
     if (!w) return;
     waste_file_close(&w->file);
-    for (i = w->n; !w->published && i-- > 0;)
-        if (path_of(w, w->entry[i].name, !w->entry[i].renamed, path, NULL) == WASTE_OK)
-            waste_path_remove(path);
-    if (!w->published && w->made_dir) rmdir(w->dir); /* only when empty */
+    if (w->owned >= 0 && !w->published && !w->publishing && !waste_disk_any(w->work, ".bin") &&
+        !waste_disk_any(w->work, ".header")) {
+        waste_disk_remove_dir(w->work);
+        if (w->made_dir) waste_disk_remove_empty(w->dir);
+    }
+    waste_disk_disown(&w->owned);
+    waste_mem_free(w->work);
     waste_mem_free(w->dir);
     waste_mem_free(w);
 }

@@ -2,7 +2,7 @@
  *
  * f32 tables of a block of positions, which stay in L1 while all rows pass over them,
  * and scalar lookups: vector gathers are slower, and byte shuffles over 256 entries no
- * faster (shared measurements in docs/measured.md). A row's sum runs over the
+ * faster. A row's sum runs over the
  * positions in order, so its bits depend on its input alone. Against plain C: f32
  * rounding, at most 2e-6 of the sum over the positions of |x_v| times the longest
  * entries. */

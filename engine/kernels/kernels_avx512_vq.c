@@ -70,11 +70,6 @@ static int groups_of(const waste_vq_geometry *g)
     return is_packed(g) ? 1 : 4;
 }
 
-static int64_t block_of(const waste_vq_geometry *g)
-{
-    return is_packed(g) ? WASTE_VQ_PACKED_BLOCK : WASTE_VQ_BLOCK;
-}
-
 /* Table bytes of one position. */
 static size_t position_bytes(const waste_vq_geometry *g)
 {
@@ -596,7 +591,7 @@ static work work_of(const waste_expert *a)
 /* Prepared tables: those of gate, their units, then the same of up. */
 static size_t prepared_bytes(const waste_vq_geometry *g, int64_t cols)
 {
-    const int64_t nv = cols / 8, blocks = (nv + block_of(g) - 1) / block_of(g);
+    const int64_t nv = cols / 8, blocks = (nv + WASTE_VQ_BLOCK - 1) / WASTE_VQ_BLOCK;
 
     return ((size_t)nv * position_bytes(g) + (size_t)blocks * sizeof(float) + 63) / 64 * 64;
 }
@@ -609,7 +604,7 @@ static size_t tables_bytes(const waste_vq_geometry *g, int64_t cols)
 static void expert_tables(const waste_expert *a, void *to, int64_t lo, int64_t hi)
 {
     const waste_vq_geometry *g = &a->geometry;
-    const int64_t nv = a->gate.cols / 8, vb = block_of(g), per = WASTE_TABLE_COLS / 8;
+    const int64_t nv = a->gate.cols / 8, vb = WASTE_VQ_BLOCK, per = WASTE_TABLE_COLS / 8;
     const float *x = a->x + (int64_t)a->x_row[0] * a->gate.cols;
     const int64_t end = hi * per < nv ? hi * per : nv;
     int64_t v, n;
@@ -632,7 +627,7 @@ static void run_matrix(const waste_expert *a, const span *r, const float *const 
                        const unsigned char *prepared, const work *w, float *acc, size_t acc_step)
 {
     const waste_vq_geometry *g = &a->geometry;
-    const int64_t nv = r->m->cols / 8, vb = block_of(g);
+    const int64_t nv = r->m->cols / 8, vb = WASTE_VQ_BLOCK;
     const float *units =
         prepared ? (const float *)(const void *)(prepared + (size_t)nv * position_bytes(g)) : NULL;
     int64_t v, p;

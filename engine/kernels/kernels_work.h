@@ -5,11 +5,10 @@
 
 /* Experts: positions (of 8 columns) that share tables, inputs that share a pass over
  * a record. */
-#define WASTE_VQ_BLOCK        8
-#define WASTE_VQ_PACKED_BLOCK 16
-#define WASTE_VQ_ROWS         16
-#define WASTE_VQ_TABLE_BYTES  (WASTE_VQ_BLOCK * 3 * 256 * 4) /* f32; 16-bit tables fit too */
-#define WASTE_VQ_PLANE_BYTES  (2 * WASTE_VQ_PACKED_BLOCK * 3 * 64)
+#define WASTE_VQ_BLOCK       8
+#define WASTE_VQ_ROWS        16
+#define WASTE_VQ_TABLE_BYTES (WASTE_VQ_BLOCK * 3 * 256 * 4) /* f32; 16-bit tables fit too */
+#define WASTE_VQ_PLANE_BYTES (2 * WASTE_VQ_BLOCK * 3 * 64)
 
 /* Trunk: batch rows whose activations are quantised together. */
 #define WASTE_TRUNK_ROWS 64

@@ -1,5 +1,6 @@
 /* Layers in order, for a batch of rows: see forward.h (docs/model.md 4). Runs on
- * the thread that holds the model's turn. Buffers of the chunk are in scratch.h;
+ * the thread that holds the model's turn; parts run on the pool's workers as well,
+ * each with a lane of scratch. Buffers of the chunk are in scratch.h;
  * x is the residual stream, and with Attention Residuals also what a read of the
  * history gave. */
 #include "model/forward.h"
@@ -9,29 +10,153 @@
 #include "base/error.h"
 #include "model/rope.h"
 
-void waste_forward_matmul(const waste_pass *p, const waste_tensor *w, const float *x, float *y)
+#define LEAST  (1 << 17) /* multiply-adds that are worth a thread (docs/measured.md) */
+#define PIECES 4         /* of a thread: one that is held up leaves its rest to others */
+#define TILES  16        /* of many rows: their x is made ready once a piece */
+#define MANY   8
+
+/* ---- parts of slots ------------------------------------------------------------ */
+
+int64_t waste_forward_grain(const waste_pass *p, int64_t n, int64_t work)
 {
-    waste_matmul a = {
+    const int64_t least = p->least > 0 ? p->least : LEAST;
+    const int64_t pieces = p->turn.threads > 1 ? (int64_t)p->turn.threads * PIECES : 1;
+    const int64_t even = (n + pieces - 1) / pieces, worth = work > 0 ? (least - 1) / work + 1 : n;
+
+    return even > worth ? even : worth;
+}
+
+void waste_forward_share(const waste_pass *p, int64_t n, int64_t work, waste_pool_part part,
+                         void *ctx)
+{
+    waste_pool_run(&p->turn, n, waste_forward_grain(p, n, work), part, ctx);
+}
+
+waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, const float *x,
+                                float *y, int thread)
+{
+    const waste_lane *lane = &p->s->lane[thread];
+    const waste_matmul a = {
         .w = waste_weights_matrix(w),
         .n = p->n,
         .x = x,
         .x_stride = (size_t)w->cols,
         .y = y,
         .y_stride = (size_t)w->rows,
-        .decoded = p->s->decoded,
-        .work = p->s->work,
+        .decoded = lane->decoded,
+        .work = lane->work,
     };
 
-    p->kernels->matmul(&a, 0, w->rows);
+    return a;
+}
+
+static int64_t tiles_of(const waste_tensor *w)
+{
+    return waste_forward_tiles(w->rows);
+}
+
+typedef struct products {
+    const waste_pass *p;
+    const waste_product *list;
+    size_t n;
+} products;
+
+/* The tiles of all matrices are numbered through. */
+static void products_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const products *j = ctx;
+    int64_t first = 0, end;
+    size_t i;
+
+    for (i = 0; i < j->n && first < hi; i++, first = end) {
+        const waste_product *m = &j->list[i];
+        waste_matmul a;
+        int64_t from, to;
+
+        end = first + tiles_of(m->w);
+        if (end <= lo) continue;
+        from = lo > first ? (lo - first) * WASTE_FORWARD_TILE : 0;
+        to = hi < end ? (hi - first) * WASTE_FORWARD_TILE : m->w->rows;
+        a = waste_forward_rows(j->p, m->w, m->x, m->y, thread);
+        j->p->kernels->matmul(&a, from, to);
+    }
+}
+
+void waste_forward_share_tiles(const waste_pass *p, int64_t tiles, size_t rows, int64_t work,
+                               waste_pool_part part, void *ctx)
+{
+    const int threads = p->turn.threads > 1 ? p->turn.threads : 1;
+    const int64_t even = (tiles + threads - 1) / threads;
+    int64_t grain = waste_forward_grain(p, tiles, tiles ? work / tiles : 0);
+
+    if (rows >= MANY && grain < TILES) grain = even < TILES ? even : TILES;
+    waste_pool_run(&p->turn, tiles, grain, part, ctx);
+}
+
+void waste_forward_products(const waste_pass *p, const waste_product *list, size_t n)
+{
+    products j = {p, list, n};
+    int64_t tiles = 0, work = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        tiles += tiles_of(list[i].w);
+        work += list[i].w->rows * list[i].w->cols * (int64_t)p->n;
+    }
+    waste_forward_share_tiles(p, tiles, p->n, work, products_part, &j);
+}
+
+void waste_forward_matmul(const waste_pass *p, const waste_tensor *w, const float *x, float *y)
+{
+    const waste_product one = {w, x, y};
+
+    waste_forward_products(p, &one, 1);
+}
+
+typedef struct norms {
+    const waste_kernels *kernels;
+    waste_rmsnorm a;
+} norms;
+
+static void norm_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const norms *j = ctx;
+
+    (void)thread;
+    j->kernels->rmsnorm(&j->a, lo, hi);
 }
 
 void waste_forward_norm(const waste_pass *p, const float *x, const float *w, float *y, size_t n,
                         size_t width, size_t stride)
 {
-    waste_rmsnorm a = {x, w, y, width, stride, stride, p->config->eps};
+    norms j = {p->kernels, {x, w, y, width, stride, stride, p->config->eps}};
 
-    p->kernels->rmsnorm(&a, 0, (int64_t)n);
+    waste_forward_share(p, (int64_t)n, 2 * (int64_t)width, norm_part, &j);
 }
+
+typedef struct sum {
+    float *x;
+    const float *y;
+} sum;
+
+static void add_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const sum *j = ctx;
+    float *restrict x = j->x;
+    const float *restrict y = j->y;
+
+    (void)thread;
+    for (; lo < hi; lo++) x[lo] += y[lo];
+}
+
+void waste_forward_add(const waste_pass *p, float *x, const float *y, size_t n)
+{
+    sum j = {x, y};
+
+    waste_forward_share(p, (int64_t)n, 1, add_part, &j);
+}
+
+/* ---- layers ----------------------------------------------------------------------- */
 
 waste_status waste_forward_cancelled(const waste_pass *p, int layer)
 {
@@ -46,11 +171,18 @@ static void norm_rows(const waste_pass *p, const float *w)
     waste_forward_norm(p, p->s->x, w, p->s->normed, p->n, h, h);
 }
 
-static void add(float *restrict to, const float *restrict from, size_t n)
-{
-    size_t i;
+typedef struct read {
+    const waste_pass *p;
+    waste_ares a;
+} read;
 
-    for (i = 0; i < n; i++) to[i] += from[i];
+static void read_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const read *j = ctx;
+    waste_ares a = j->a;
+
+    a.scratch = j->p->s->lane[thread].mix;
+    j->p->kernels->ares(&a, lo, hi);
 }
 
 /* x = read of the history's first `blocks` entries and the running sum v. */
@@ -59,20 +191,20 @@ static void read_history(const waste_pass *p, size_t blocks, const float *v, con
 {
     const size_t h = (size_t)p->config->hidden;
     waste_scratch *s = p->s;
-    waste_ares a = {
-        .n_blocks = blocks,
-        .block_stride = (size_t)s->rows * h,
-        .blocks = s->history,
-        .p = v,
-        .norm = norm,
-        .proj = proj,
-        .y = s->x,
-        .width = h,
-        .eps = p->config->eps,
-        .scratch = s->mix,
-    };
+    read j = {p,
+              {
+                  .n_blocks = blocks,
+                  .block_stride = (size_t)s->rows * h,
+                  .blocks = s->history,
+                  .p = v,
+                  .norm = norm,
+                  .proj = proj,
+                  .y = s->x,
+                  .width = h,
+                  .eps = p->config->eps,
+              }};
 
-    p->kernels->ares(&a, 0, (int64_t)p->n);
+    waste_forward_share(p, (int64_t)p->n, (int64_t)(4 * h * (blocks + 1)), read_part, &j);
 }
 
 static void attention(const waste_pass *p, int layer)
@@ -98,9 +230,9 @@ static waste_status plain_layer(waste_pass *p, int layer)
     waste_status st;
 
     attention(p, layer);
-    add(p->s->x, p->s->out, n);
+    waste_forward_add(p, p->s->x, p->s->out, n);
     st = feed_forward(p, layer);
-    if (!st) add(p->s->x, p->s->out, n);
+    if (!st) waste_forward_add(p, p->s->x, p->s->out, n);
     return st;
 }
 
@@ -122,11 +254,11 @@ static waste_status ares_layer(waste_pass *p, int layer, size_t *blocks)
     if (opens)
         memcpy(s->sum, s->out, bytes);
     else
-        add(s->sum, s->out, p->n * h);
+        waste_forward_add(p, s->sum, s->out, p->n * h);
     read_history(p, *blocks, s->sum, l->ffn_res_norm, l->ffn_res_proj);
     st = feed_forward(p, layer);
     if (st) return st;
-    add(s->sum, s->out, p->n * h);
+    waste_forward_add(p, s->sum, s->out, p->n * h);
     memcpy(s->x, s->sum, bytes);
     return WASTE_OK;
 }
@@ -152,48 +284,93 @@ static waste_status begin(waste_pass *p)
     return st;
 }
 
+typedef struct ends {
+    const waste_pass *p;
+    size_t n; /* rows that want logits */
+} ends;
+
+static void head_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const ends *j = ctx;
+    const waste_tensor *w = j->p->weights->head;
+    waste_matmul a = waste_forward_rows(j->p, w, j->p->s->normed, NULL, thread);
+
+    a.n = j->n;
+    a.y_rows = j->p->s->logits;
+    hi *= WASTE_FORWARD_TILE;
+    j->p->kernels->matmul(&a, lo * WASTE_FORWARD_TILE, hi < w->rows ? hi : w->rows);
+}
+
 /* Logits of the rows that want them. */
 static void head(waste_pass *p)
 {
+    const waste_tensor *w = p->weights->head;
     const size_t h = (size_t)p->config->hidden;
     waste_scratch *s = p->s;
-    waste_matmul a = {
-        .w = waste_weights_matrix(p->weights->head),
-        .x = s->normed,
-        .x_stride = h,
-        .y_rows = s->logits,
-        .decoded = s->decoded,
-        .work = s->work,
-    };
+    ends j = {p, 0};
     size_t t;
 
     for (t = 0; t < p->n; t++) {
         if (!p->rows[t].logits) continue;
-        waste_forward_norm(p, s->x + t * h, p->weights->norm, s->normed + a.n * h, 1, h, h);
-        s->logits[a.n++] = p->rows[t].logits;
+        waste_forward_norm(p, s->x + t * h, p->weights->norm, s->normed + j.n * h, 1, h, h);
+        s->logits[j.n++] = p->rows[t].logits;
     }
-    if (a.n) p->kernels->matmul(&a, 0, a.w.rows);
+    if (j.n)
+        waste_forward_share_tiles(p, tiles_of(w), j.n, w->rows * w->cols * (int64_t)j.n, head_part,
+                                  &j);
 }
 
-static waste_status chunk(waste_pass *p)
+waste_status waste_forward_begin(waste_pass *p, const waste_row *rows, size_t n)
+{
+    p->rows = rows;
+    p->n = n;
+    p->layer = 0;
+    p->blocks = 0;
+    return begin(p);
+}
+
+waste_status waste_forward_layer(waste_pass *p)
 {
     const waste_config *c = p->config;
-    size_t blocks = 0, t;
-    waste_status st = begin(p);
-    int i;
+    const int layer = p->layer;
+    size_t t;
 
-    for (i = 0; i < c->layers && !st; i++) {
-        st = waste_forward_cancelled(p, i);
-        if (st) return st;
+    if (layer < c->layers) {
         p->touched = 1;
-        st = c->ares_block > 0 ? ares_layer(p, i, &blocks) : plain_layer(p, i);
+        p->layer++;
+        return c->ares_block > 0 ? ares_layer(p, layer, &p->blocks) : plain_layer(p, layer);
     }
-    if (st) return st;
-    if (blocks)
-        read_history(p, blocks, p->s->x, p->weights->out_res_norm, p->weights->out_res_proj);
+    if (p->blocks)
+        read_history(p, p->blocks, p->s->x, p->weights->out_res_norm, p->weights->out_res_proj);
     head(p);
     for (t = 0; t < p->n; t++) p->rows[t].seq->length++;
-    return WASTE_OK;
+    return WASTE_DONE;
+}
+
+void waste_forward_keep(waste_pass *p, waste_row *rows, const unsigned char *keep)
+{
+    const waste_config *c = p->config;
+    const size_t h = (size_t)c->hidden, angles = c->n_mla ? 2 * (size_t)waste_rope_pairs(c) : 0;
+    waste_scratch *s = p->s;
+    size_t t, b, n = 0;
+
+    for (t = 0; t < p->n; t++) {
+        if (!keep[t]) continue;
+        if (n < t) {
+            rows[n] = rows[t];
+            memcpy(s->x + n * h, s->x + t * h, h * sizeof *s->x);
+            for (b = 0; b < p->blocks; b++) {
+                float *block = s->history + b * (size_t)s->rows * h;
+
+                memcpy(block + n * h, block + t * h, h * sizeof *block);
+            }
+            if (c->n_mla) s->position[n] = s->position[t];
+            if (angles)
+                memcpy(s->turn + n * angles, s->turn + t * angles, angles * sizeof *s->turn);
+        }
+        n++;
+    }
+    p->n = n;
 }
 
 waste_status waste_forward(waste_pass *p, const waste_row *rows, size_t n)
@@ -202,9 +379,12 @@ waste_status waste_forward(waste_pass *p, const waste_row *rows, size_t n)
     waste_status st = WASTE_OK;
 
     for (; n && !st; rows += p->n, n -= p->n) {
-        p->rows = rows;
-        p->n = n < most ? n : most;
-        st = chunk(p);
+        st = waste_forward_begin(p, rows, n < most ? n : most);
+        while (!st) {
+            if (p->layer < p->config->layers) st = waste_forward_cancelled(p, p->layer);
+            if (!st) st = waste_forward_layer(p);
+        }
+        if (st == WASTE_DONE) st = WASTE_OK;
     }
     return st;
 }

@@ -6,6 +6,7 @@
 #ifndef WASTE_FORWARD_H
 #define WASTE_FORWARD_H
 
+#include "base/pool.h"
 #include "kernels/kernels.h"
 #include "model/scratch.h"
 #include "model/sequence.h"
@@ -30,10 +31,14 @@ typedef struct waste_pass {
     int lookahead;              /* experts guessed per row and layer; 0: none */
     const waste_cancel *cancel; /* or NULL */
     waste_error *err;
+    waste_pool_turn turn; /* threads, no more than s has lanes; zeroed: one */
+    int64_t least;        /* work of a piece (waste_forward_grain); 0: the default */
 
     int touched; /* some sequence's state has changed */
     const waste_row *rows;
-    size_t n; /* 1..s->rows */
+    size_t n;      /* 1..s->rows */
+    int layer;     /* the next one */
+    size_t blocks; /* entries of the history */
 } waste_pass;
 
 /* Computes rows[0..n), any n, in chunks of s->rows. Rows are checked already,
@@ -41,8 +46,58 @@ typedef struct waste_pass {
  * and p->touched is set, those of the batch hold a half-made state. */
 waste_status waste_forward(waste_pass *p, const waste_row *rows, size_t n);
 
+/* One chunk in pieces, for whoever has to look up in between: begin, then layer until
+ * it gives WASTE_DONE, which is when the logits are there and sequences have advanced.
+ * The thread may be another one each time, with a turn of its own in the pool. */
+waste_status waste_forward_begin(waste_pass *p, const waste_row *rows, size_t n);
+waste_status waste_forward_layer(waste_pass *p);
+/* Between layers: leaves only the rows t with keep[t]; all of a sequence or none. rows
+ * are p->rows, which close up likewise. The sequences of others hold half-made states. */
+void waste_forward_keep(waste_pass *p, waste_row *rows, const unsigned char *keep);
+
+/* ---- work for several threads ------------------------------------------------- */
+
+/* Where a slot takes a range, the parts of it go to the pool. Work is counted in
+ * multiply-adds, or what takes as long. */
+
+/* Items per piece for n items that cost `work` each: pieces that are worth a thread,
+ * up to four a thread. */
+int64_t waste_forward_grain(const waste_pass *p, int64_t n, int64_t work);
+/* part over 0..n-1, in such pieces. */
+void waste_forward_share(const waste_pass *p, int64_t n, int64_t work, waste_pool_part part,
+                         void *ctx);
+
+/* Rows of a matrix are cut in tiles, of this many (kernels/tiles.h). */
+#define WASTE_FORWARD_TILE 64
+
+static inline int64_t waste_forward_tiles(int64_t rows)
+{
+    return (rows + WASTE_FORWARD_TILE - 1) / WASTE_FORWARD_TILE;
+}
+
+/* part over `tiles`, which cost `work` together. A piece makes its batch rows ready
+ * for itself: with many of them it has enough tiles to be worth that. */
+void waste_forward_share_tiles(const waste_pass *p, int64_t tiles, size_t rows, int64_t work,
+                               waste_pool_part part, void *ctx);
+
 /* y[t] = w x[t] for the rows of the chunk, no gaps between rows. */
+typedef struct waste_product {
+    const waste_tensor *w;
+    const float *x;
+    float *y;
+} waste_product;
+
+#define WASTE_PRODUCTS 8 /* at most together */
+
+/* Products that do not depend on one another, as one piece of work. */
+void waste_forward_products(const waste_pass *p, const waste_product *list, size_t n);
+/* One of them. */
 void waste_forward_matmul(const waste_pass *p, const waste_tensor *w, const float *x, float *y);
+/* The same for a range of w's rows, by the thread that runs a part. */
+waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, const float *x,
+                                float *y, int thread);
+/* x[i] += y[i] */
+void waste_forward_add(const waste_pass *p, float *x, const float *y, size_t n);
 /* y[i] = rmsnorm(x[i]) for n vectors of `width`, `stride` floats apart. */
 void waste_forward_norm(const waste_pass *p, const float *x, const float *w, float *y, size_t n,
                         size_t width, size_t stride);
@@ -59,8 +114,8 @@ waste_status waste_moe(const waste_pass *p, int layer);
 
 /* Tells the cache which experts the MoE layer after `layer` will probably want:
  * the best by its router, given what `layer` sees (s->normed). Overwrites
- * s->route_logits and s->decoded, decides nothing. For chunks of few rows; others
- * are left alone. */
+ * s->route_logits, decides nothing. For chunks of few rows; others are left
+ * alone. */
 void waste_lookahead(const waste_pass *p, int layer);
 
 /* The model's activation, for kernels. */

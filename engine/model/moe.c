@@ -10,20 +10,41 @@
 #include "model/forward.h"
 #include "model/router.h"
 
-/* Routes every row and chains, per expert, the places (row * top_k + rank) that
- * it has to fill, rows ascending. Returns how many distinct experts there are:
+#define EXPONENTIAL 16 /* multiply-adds that one takes as long as, about */
+#define TOGETHER    64 /* experts that run together, at most */
+#define BLOCK       64 /* rows of an expert that go together (docs/format.md 5.4) */
+#define PARTS       16 /* that an expert is cut into, at most */
+
+typedef struct picks {
+    const waste_pass *p;
+    const float *bias;
+} picks;
+
+static void pick_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const picks *j = ctx;
+    const waste_config *c = j->p->config;
+    const waste_scratch *s = j->p->s;
+    int64_t t;
+
+    (void)thread;
+    for (t = lo; t < hi; t++)
+        waste_router_pick(c, s->route_logits + t * c->experts, j->bias, s->route_ids + t * c->top_k,
+                          s->route_weights + t * c->top_k);
+}
+
+/* Picks every row's experts and chains, per expert, the places (row * top_k + rank)
+ * that it has to fill, rows ascending. Returns how many distinct experts there are:
  * s->visit, with the number of rows that chose each in s->uses. */
 static size_t route(const waste_pass *p, const waste_layer *l)
 {
     const waste_config *c = p->config;
     waste_scratch *s = p->s;
     const size_t k = (size_t)c->top_k;
-    size_t n = 0, t, i;
+    picks j = {p, l->router_bias};
+    size_t n = 0, i;
 
-    waste_forward_matmul(p, l->router, s->normed, s->route_logits);
-    for (t = 0; t < p->n; t++)
-        waste_router_pick(c, s->route_logits + t * (size_t)c->experts, l->router_bias,
-                          s->route_ids + t * k, s->route_weights + t * k);
+    waste_forward_share(p, (int64_t)p->n, (int64_t)c->experts * EXPONENTIAL, pick_part, &j);
     for (i = 0; i < p->n * k; i++) {
         const int e = s->route_ids[i];
 
@@ -61,7 +82,7 @@ static void matrix_of(waste_vq_matrix *m, const waste_pass *p, int layer, int ki
 }
 
 /* What all experts of a layer share. */
-static waste_expert expert_of(const waste_pass *p, const float *x)
+static waste_expert expert_of(const waste_pass *p, const float *x, int thread)
 {
     const waste_quant *q = p->quant;
     const waste_scratch *s = p->s;
@@ -69,16 +90,36 @@ static waste_expert expert_of(const waste_pass *p, const float *x)
         .geometry = {q->stages, q->vec_dim, q->index_block, q->index_bits, q->vector_bytes},
         .act = waste_ffn_act(p->config),
         .x = x,
-        .x_row = s->x_row,
-        .h = s->expert_h,
         .y = s->expert_out,
-        .y_row = s->y_row,
-        .decoded = s->decoded,
+        .decoded = s->lane[thread].decoded,
         .planar = p->weights->packing.planar,
-        .work = s->work,
+        .work = s->lane[thread].work,
     };
 
     return a;
+}
+
+/* ---- tables that experts share ---------------------------------------------------- */
+
+typedef struct tables {
+    const waste_pass *p;
+    int layer;
+    const float *x;
+} tables;
+
+static void tables_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    static const int first_row = 0;
+    const tables *j = ctx;
+    const waste_pass *p = j->p;
+    const int64_t width = p->config->moe_width, input = p->config->expert_in;
+    waste_expert a = expert_of(p, j->x, thread);
+
+    a.n = 1;
+    a.x_row = &first_row;
+    matrix_of(&a.gate, p, j->layer, 0, NULL, NULL, width, input);
+    matrix_of(&a.up, p, j->layer, 1, NULL, NULL, width, input);
+    p->kernels->expert_tables(&a, p->s->tables, lo, hi);
 }
 
 /* Tables that one row's experts of a layer share; NULL when the kernels have none.
@@ -86,42 +127,184 @@ static waste_expert expert_of(const waste_pass *p, const float *x)
  * until they are used again. */
 static const void *tables_of(const waste_pass *p, int layer, const float *x)
 {
-    const int64_t width = p->config->moe_width, input = p->config->expert_in;
-    waste_expert a = expert_of(p, x);
+    const int64_t blocks = (p->config->expert_in + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS;
+    tables j = {p, layer, x};
 
     if (p->n != 1 || !p->weights->layer[layer].packed[0] || !p->kernels->expert_tables) return NULL;
-    p->s->x_row[0] = 0;
-    a.n = 1;
-    matrix_of(&a.gate, p, layer, 0, NULL, NULL, width, input);
-    matrix_of(&a.up, p, layer, 1, NULL, NULL, width, input);
-    p->kernels->expert_tables(&a, p->s->tables, 0,
-                              (input + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS);
+    /* 256 entries of 2 matrices for each column and stage, mostly */
+    waste_forward_share(p, blocks, WASTE_TABLE_COLS * 512, tables_part, &j);
     return p->s->tables;
 }
 
-/* Applies one expert to the rows of its chain. */
-static void apply(const waste_pass *p, int layer, int expert, const unsigned char *record,
-                  const float *x, const void *tables)
+/* ---- experts that run together ------------------------------------------------------ */
+
+/* One of them, and its places in x_row, y_row and expert_h. */
+typedef struct member {
+    int expert;
+    const unsigned char *record;
+    size_t at, n;
+} member;
+
+/* Each is cut into `parts`: parts of its rows of the batch, if there are as many, else
+ * of the rows of its matrices. The former share nothing, and one thread does gate, up
+ * and down; for the latter down begins when up has ended. */
+typedef struct group {
+    const waste_pass *p;
+    int layer;
+    const float *x;
+    const void *tables;
+    int64_t parts;
+    int down; /* of members that are cut by the rows of their matrices */
+    size_t n;
+    member member[TOGETHER];
+} group;
+
+static int by_inputs(const group *g, const member *m)
 {
-    const waste_config *c = p->config;
-    const int64_t width = c->moe_width, input = c->expert_in;
+    return g->parts == 1 || (int64_t)m->n >= g->parts;
+}
+
+/* Part `part` of n items that go in blocks. */
+static void cut(int64_t n, int64_t block, int64_t part, int64_t parts, int64_t *lo, int64_t *hi)
+{
+    const int64_t blocks = (n + block - 1) / block;
+
+    *lo = blocks * part / parts * block;
+    *hi = blocks * (part + 1) / parts * block;
+    if (*hi > n) *hi = n;
+    if (*lo > *hi) *lo = *hi;
+}
+
+static void run_part(const group *g, const member *m, int64_t part, int thread)
+{
+    const waste_pass *p = g->p;
+    const int64_t width = p->config->moe_width, input = p->config->expert_in;
+    const waste_record_layout *at = waste_banks_layout(p->banks, g->layer);
+    const unsigned char *scale = m->record + at->scale_off;
+    waste_expert a = expert_of(p, g->x, thread);
+    int64_t lo = 0, hi = (int64_t)m->n;
+
+    if (by_inputs(g, m)) cut((int64_t)m->n, 1, part, g->parts, &lo, &hi);
+    a.n = (size_t)(hi - lo);
+    a.x_row = p->s->x_row + m->at + lo;
+    a.y_row = p->s->y_row + m->at + lo;
+    a.h = p->s->expert_h + (m->at + (size_t)lo) * (size_t)width;
+    a.tables = g->tables;
+    matrix_of(&a.gate, p, g->layer, 0, m->record + at->gate_off, scale, width, input);
+    matrix_of(&a.up, p, g->layer, 1, m->record + at->up_off, scale + 2 * width, width, input);
+    matrix_of(&a.down, p, g->layer, 2, m->record + at->down_off, scale + 4 * width, input, width);
+    if (by_inputs(g, m)) {
+        p->kernels->expert_up(&a, 0, width);
+        p->kernels->expert_down(&a, 0, input);
+    } else if (!g->down) {
+        cut(width, BLOCK, part, g->parts, &lo, &hi);
+        p->kernels->expert_up(&a, lo, hi);
+    } else {
+        cut(input, BLOCK, part, g->parts, &lo, &hi);
+        p->kernels->expert_down(&a, lo, hi);
+    }
+}
+
+static void group_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    const group *g = ctx;
+
+    for (; lo < hi; lo++) {
+        const member *m = &g->member[lo / g->parts];
+
+        if (!g->down || !by_inputs(g, m)) run_part(g, m, lo % g->parts, thread);
+    }
+}
+
+/* As few parts as keep the threads busy: what is cut makes some of its tables more
+ * than once (docs/measured.md). */
+static int64_t parts_for(int64_t threads, int64_t n)
+{
+    int64_t parts;
+
+    for (parts = 1; parts < PARTS; parts++) {
+        const int64_t items = n * parts, rounds = (items + threads - 1) / threads;
+
+        if (4 * items >= 3 * threads * rounds) break;
+    }
+    return parts;
+}
+
+/* Threads that the group's work is worth. */
+static int64_t useful_threads(const group *g)
+{
+    const waste_config *c = g->p->config;
+    int64_t rows = 0, grain;
+    size_t i;
+
+    for (i = 0; i < g->n; i++) rows += (int64_t)g->member[i].n;
+    rows *= 3 * c->moe_width;
+    grain = waste_forward_grain(g->p, rows, c->expert_in);
+    rows = (rows + grain - 1) / grain;
+    return rows < g->p->turn.threads ? rows : g->p->turn.threads;
+}
+
+static void run_group(group *g)
+{
+    const waste_pass *p = g->p;
+    const int64_t threads = useful_threads(g);
+    int cut_rows = 0;
+    size_t i;
+
+    g->parts = 1;
+    g->down = 0;
+    if (threads < 2) {
+        group_part(g, 0, 0, (int64_t)g->n);
+        return;
+    }
+    g->parts = parts_for(threads, (int64_t)g->n);
+    for (i = 0; i < g->n; i++) cut_rows |= !by_inputs(g, &g->member[i]);
+    waste_pool_run(&p->turn, (int64_t)g->n * g->parts, 1, group_part, g);
+    if (!cut_rows) return;
+    g->down = 1;
+    waste_pool_run(&p->turn, (int64_t)g->n * g->parts, 1, group_part, g);
+}
+
+/* Takes the next record, whose rows are those of its chain. */
+static waste_status take(group *g, size_t *rows, waste_error *err)
+{
+    const waste_pass *p = g->p;
     waste_scratch *s = p->s;
-    const waste_record_layout *at = waste_banks_layout(p->banks, layer);
-    waste_expert a = expert_of(p, x);
-    const unsigned char *scale;
+    const void *record;
+    member *m = &g->member[g->n];
+    waste_status st = waste_cache_take(p->cache, &m->expert, &record, p->cancel, err);
     int i;
 
-    a.tables = tables;
-    scale = record + at->scale_off;
-    matrix_of(&a.gate, p, layer, 0, record + at->gate_off, scale, width, input);
-    matrix_of(&a.up, p, layer, 1, record + at->up_off, scale + 2 * width, width, input);
-    matrix_of(&a.down, p, layer, 2, record + at->down_off, scale + 4 * width, input, width);
-    for (i = s->first[expert]; i >= 0; i = s->next[i], a.n++) {
-        s->x_row[a.n] = i / c->top_k;
-        s->y_row[a.n] = i;
+    if (st) return st;
+    m->record = record;
+    m->at = *rows;
+    for (i = s->first[m->expert]; i >= 0; i = s->next[i], ++*rows) {
+        s->x_row[*rows] = i / p->config->top_k;
+        s->y_row[*rows] = i;
     }
-    p->kernels->expert_up(&a, 0, width);
-    p->kernels->expert_down(&a, 0, input);
+    m->n = *rows - m->at;
+    g->n++;
+    return WASTE_OK;
+}
+
+/* Waits for one record and takes those that are there by then: all, if the rest of the
+ * batch is. While reads are under way not many, since what is held keeps the slots
+ * from those that are still to come. */
+static waste_status gather(group *g, waste_error *err)
+{
+    const waste_pass *p = g->p;
+    const size_t few = p->turn.threads > 1 ? (size_t)p->turn.threads : 1;
+    const size_t half = p->config->top_k > 1 ? (size_t)p->config->top_k / 2 : 1;
+    size_t rows = 0, ready, left, most;
+    waste_status st;
+
+    g->n = 0;
+    st = take(g, &rows, err);
+    if (st) return st;
+    waste_cache_ready(p->cache, &ready, &left);
+    most = ready == left ? TOGETHER : few < half ? few : half;
+    while (!st && ready-- && g->n < most && rows < (size_t)p->s->rows) st = take(g, &rows, err);
+    return st;
 }
 
 /* Runs all routed experts of the layer on x; their results are in expert_out. All
@@ -131,32 +314,38 @@ static waste_status experts(const waste_pass *p, int layer, const float *x)
 {
     waste_scratch *s = p->s;
     const size_t n = route(p, &p->weights->layer[layer]);
-    const void *record, *tables = NULL;
+    group g = {.p = p, .layer = layer, .x = x};
     waste_status st;
-    int expert;
     size_t i;
 
     st = waste_cache_ask(p->cache, layer, s->visit, s->uses, n, p->n, p->err);
     if (!st) waste_lookahead(p, layer);
-    if (!st) tables = tables_of(p, layer, x);
+    if (!st) g.tables = tables_of(p, layer, x);
     while (!st) {
-        st = waste_cache_take(p->cache, &expert, &record, p->cancel, p->err);
-        if (st) break;
-        apply(p, layer, expert, record, x, tables);
-        waste_cache_release(p->cache, layer, expert);
+        st = gather(&g, p->err);
+        if (!st) run_group(&g);
+        for (i = 0; i < g.n; i++) waste_cache_release(p->cache, layer, g.member[i].expert);
     }
     for (i = 0; i < n; i++) s->first[s->visit[i]] = -1;
     return st == WASTE_DONE ? WASTE_OK : st;
 }
 
+/* ---- the layer ----------------------------------------------------------------------- */
+
+typedef struct sums {
+    const waste_pass *p;
+} sums;
+
 /* Each row's weighted sum over its experts, in routing order. */
-static void combine(const waste_pass *p)
+static void combine_part(void *ctx, int thread, int64_t lo, int64_t hi)
 {
+    const waste_pass *p = ((const sums *)ctx)->p;
     const size_t k = (size_t)p->config->top_k, w = (size_t)p->config->expert_in;
     const waste_scratch *s = p->s;
     size_t t, j, i;
 
-    for (t = 0; t < p->n; t++) {
+    (void)thread;
+    for (t = (size_t)lo; t < (size_t)hi; t++) {
         float *restrict to = s->expert_sum + t * w;
 
         memset(to, 0, w * sizeof *to);
@@ -174,25 +363,23 @@ waste_status waste_moe(const waste_pass *p, int layer)
     const waste_config *c = p->config;
     const waste_layer *l = &p->weights->layer[layer];
     waste_scratch *s = p->s;
-    const size_t w = (size_t)c->expert_in, n = p->n * (size_t)c->hidden;
-    const float *x = s->normed, *routed = s->expert_sum;
+    const size_t w = (size_t)c->expert_in;
+    const waste_product in[] = {
+        {l->router, s->normed, s->route_logits},
+        {l->latent_down, s->normed, s->expert_in}, /* if there is one */
+    };
+    sums j = {p};
     waste_status st;
-    size_t i;
 
-    if (l->latent_down) {
-        waste_forward_matmul(p, l->latent_down, s->normed, s->expert_in);
-        x = s->expert_in;
-    }
-    st = experts(p, layer, x);
+    waste_forward_products(p, in, l->latent_down ? 2 : 1);
+    st = experts(p, layer, l->latent_down ? s->expert_in : s->normed);
     if (st) return st;
-    combine(p);
+    waste_forward_share(p, (int64_t)p->n, (int64_t)c->top_k * c->expert_in, combine_part, &j);
     if (l->latent_norm)
         waste_forward_norm(p, s->expert_sum, l->latent_norm, s->expert_sum, p->n, w, w);
-    if (l->latent_up) {
-        waste_forward_matmul(p, l->latent_up, s->expert_sum, s->routed);
-        routed = s->routed;
-    }
+    if (l->latent_up) waste_forward_matmul(p, l->latent_up, s->expert_sum, s->routed);
     waste_ffn_rows(p, &l->ffn); /* shared experts: unprojected input, weight 1 */
-    for (i = 0; i < n; i++) s->out[i] += routed[i];
+    waste_forward_add(p, s->out, l->latent_up ? s->routed : s->expert_sum,
+                      p->n * (size_t)c->hidden);
     return WASTE_OK;
 }

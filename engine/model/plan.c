@@ -54,14 +54,14 @@ static void size_experts(waste_plan *p, const waste_config *c, const waste_manif
 }
 
 waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
-                             uint64_t trunk, int rows, int64_t context, int has_tokenizer,
-                             waste_error *err)
+                             uint64_t trunk, int rows, int threads, int64_t context,
+                             int has_tokenizer, waste_error *err)
 {
     waste_scratch measure;
 
     memset(p, 0, sizeof *p);
     memset(&measure, 0, sizeof measure);
-    p->scratch = waste_scratch_carve(&measure, c, rows, NULL);
+    p->scratch = waste_scratch_carve(&measure, c, rows, threads, NULL);
     if (!p->scratch)
         return waste_fail(err, WASTE_RAM_BUDGET,
                           "the model's scratch does not fit the address space");

@@ -40,12 +40,12 @@ typedef struct waste_plan {
     uint64_t sequences;
 } waste_plan;
 
-/* Fills the first half. trunk: bytes of the resident tensors (weights.h); rows:
- * of the pass's scratch; context: positions of a sequence. WASTE_RAM_BUDGET when
+/* Fills the first half. trunk: bytes of the resident tensors (weights.h); rows and
+ * threads: of the pass's scratch; context: positions of a sequence. WASTE_RAM_BUDGET when
  * the scratch does not fit the address space. */
 waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
-                             uint64_t trunk, int rows, int64_t context, int has_tokenizer,
-                             waste_error *err);
+                             uint64_t trunk, int rows, int threads, int64_t context,
+                             int has_tokenizer, waste_error *err);
 
 /* Fills the second half. usable: bytes of RAM or WASTE_RAM_UNKNOWN. budget 0: the
  * largest of floor + k working sets, k = 3, 2, 1, that is at most 3/4 of usable,

@@ -50,9 +50,8 @@ static void carve_kda(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->kda_low = waste_arena_take(a, t * dim, sizeof(float));
     s->gate_low = waste_arena_take(a, t * dim, sizeof(float));
     s->kda_beta = waste_arena_take(a, t * heads, sizeof(float));
-    s->kda_head = waste_arena_take(a, 4 * dim, sizeof(float));
     s->kda_state = waste_arena_take(a, t, sizeof(float *));
-    s->kda_ring = waste_arena_take(a, t, sizeof(float *));
+    s->kda_ring = waste_arena_take(a, 3 * t, sizeof(float *));
 }
 
 static void carve_mla(waste_scratch *s, const waste_config *c, size_t t, waste_arena *a)
@@ -66,7 +65,6 @@ static void carve_mla(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->mla_low = waste_arena_take(a, t * (size_t)c->q_rank, sizeof(float));
     s->mla_o = waste_arena_take(a, t * v, sizeof(float));
     s->mla_gate = waste_arena_take(a, t * (c->out_gate ? v : 0), sizeof(float));
-    s->mla_latent = waste_arena_take(a, 2 * t * rank, sizeof(float));
     s->mla_kv = waste_arena_take(a, t * (rank + rope), sizeof(float));
     s->mla_block = waste_arena_take(a, t, sizeof(*s->mla_block));
 }
@@ -79,7 +77,7 @@ static void carve_moe(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->route_ids = waste_arena_take(a, tk, sizeof(int));
     s->route_weights = waste_arena_take(a, tk, sizeof(float));
     s->expert_in = waste_arena_take(a, c->latent ? t * w : 0, sizeof(float));
-    s->expert_h = waste_arena_take(a, t * (size_t)c->moe_width, sizeof(float));
+    s->expert_h = waste_arena_take(a, 2 * t * (size_t)c->moe_width, sizeof(float));
     s->expert_out = waste_arena_take(a, tk * w, sizeof(float));
     s->expert_sum = waste_arena_take(a, t * w, sizeof(float));
     s->routed = waste_arena_take(a, c->latent ? t * (size_t)c->hidden : 0, sizeof(float));
@@ -88,8 +86,8 @@ static void carve_moe(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->first = waste_arena_take(a, e, sizeof(int));
     s->last = waste_arena_take(a, e, sizeof(int));
     s->next = waste_arena_take(a, tk, sizeof(int));
-    s->x_row = waste_arena_take(a, t, sizeof(int));
-    s->y_row = waste_arena_take(a, t, sizeof(int));
+    s->x_row = waste_arena_take(a, 2 * t, sizeof(int));
+    s->y_row = waste_arena_take(a, 2 * t, sizeof(int));
     s->tables = waste_arena_take(a, 1, waste_kernels_tables_most(c->expert_in));
 }
 
@@ -109,25 +107,49 @@ static size_t work_bytes(const waste_config *c, size_t t)
     return waste_kernels_work_bytes(&l);
 }
 
-size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, char *block)
+/* History entries of Attention Residuals. */
+static size_t history_blocks(const waste_config *c)
+{
+    return c->ares_block > 0 ? (size_t)(c->layers / c->ares_block + 2) : 0;
+}
+
+static void carve_lanes(waste_scratch *s, const waste_config *c, size_t t, waste_arena *a)
+{
+    const size_t blocks = history_blocks(c), work = work_bytes(c, t);
+    const size_t mix = blocks ? blocks + 1 + (size_t)c->hidden : 0;
+    int i;
+
+    s->lane = waste_arena_take(a, (size_t)s->threads, sizeof *s->lane);
+    for (i = 0; i < s->threads; i++) {
+        waste_lane l;
+
+        l.decoded = waste_arena_take(a, widest(c), sizeof(float));
+        l.work = waste_arena_take(a, 1, work);
+        l.mix = waste_arena_take(a, mix, sizeof(float));
+        l.kda_head = waste_arena_take(a, c->n_kda ? 4 * (size_t)c->kda_dim : 0, sizeof(float));
+        l.latent =
+            waste_arena_take(a, c->n_mla ? 2 * t * (size_t)c->kv_rank : 0, sizeof(float));
+        if (s->lane) s->lane[i] = l;
+    }
+}
+
+size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, int threads,
+                           char *block)
 {
     const size_t t = (size_t)rows, h = (size_t)c->hidden;
     const size_t ffn = ffn_width(c);
     waste_arena a = {block, 0, 0};
 
     s->rows = rows;
+    s->threads = threads;
     s->x = waste_arena_take(&a, t * h, sizeof(float));
     s->normed = waste_arena_take(&a, t * h, sizeof(float));
     s->out = waste_arena_take(&a, t * h, sizeof(float));
-    s->decoded = waste_arena_take(&a, widest(c), sizeof(float));
-    s->work = waste_arena_take(&a, 1, work_bytes(c, t));
     s->logits = waste_arena_take(&a, t, sizeof(float *));
+    carve_lanes(s, c, t, &a);
     if (c->ares_block > 0) {
-        const size_t blocks = (size_t)(c->layers / c->ares_block + 2);
-
         s->sum = waste_arena_take(&a, t * h, sizeof(float));
-        s->history = waste_arena_take(&a, blocks * t * h, sizeof(float));
-        s->mix = waste_arena_take(&a, blocks + 1 + h, sizeof(float));
+        s->history = waste_arena_take(&a, history_blocks(c) * t * h, sizeof(float));
     }
     if (c->n_kda) carve_kda(s, c, t, &a);
     if (c->n_mla) carve_mla(s, c, t, &a);
@@ -138,7 +160,7 @@ size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, ch
     return s->bytes;
 }
 
-waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int rows,
+waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int rows, int threads,
                                 waste_error *err)
 {
     waste_scratch *s = waste_mem_zero(sizeof *s);
@@ -146,14 +168,14 @@ waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int 
     int i;
 
     *out = NULL;
-    bytes = s ? waste_scratch_carve(s, c, rows, NULL) : 0;
+    bytes = s ? waste_scratch_carve(s, c, rows, threads, NULL) : 0;
     if (bytes) s->block = waste_mem_aligned(64, bytes);
     if (!bytes || !s->block) {
         waste_scratch_close(s);
         return waste_fail(err, WASTE_NOMEM, "out of memory for %llu bytes of scratch",
                           (unsigned long long)bytes);
     }
-    waste_scratch_carve(s, c, rows, s->block);
+    waste_scratch_carve(s, c, rows, threads, s->block);
     for (i = 0; i < c->experts; i++) s->first[i] = -1;
     *out = s;
     return WASTE_OK;

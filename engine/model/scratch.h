@@ -1,13 +1,23 @@
-/* The working memory of a pass: one block, laid out once for a number of rows.
- * Every field has one use. Below, T is `rows`; shapes use the names of
+/* The working memory of a pass: one block, laid out once for a number of rows and
+ * of threads. Every field has one use. Below, T is `rows`; shapes use the names of
  * config.h, C = kda_heads * kda_dim. */
 #ifndef WASTE_SCRATCH_H
 #define WASTE_SCRATCH_H
 
 #include "model/config.h"
 
+/* What a kernel needs for itself: one for each thread that runs a part. */
+typedef struct waste_lane {
+    float *decoded;  /* one or two rows of weights, the widest */
+    void *work;      /* waste_kernels_work_bytes */
+    float *mix;      /* AttnRes: scores, then [hidden] */
+    float *kda_head; /* [4 * kda_dim] */
+    float *latent;   /* [2][T][kv_rank] */
+} waste_lane;
+
 typedef struct waste_scratch {
-    int rows; /* T: the largest chunk */
+    int rows;    /* T: the largest chunk */
+    int threads; /* lanes */
     void *block;
     size_t bytes;
 
@@ -16,17 +26,15 @@ typedef struct waste_scratch {
     float *history; /* [blocks][T][hidden] AttnRes */
     float *normed;  /* [T][hidden] input of a sub-layer */
     float *out;     /* [T][hidden] output of a sub-layer */
-    float *mix;     /* AttnRes: scores, then [hidden] */
-    float *decoded; /* one or two rows of weights, the widest */
-    void *work;     /* of the kernels: waste_kernels_work_bytes */
     float **logits; /* [T] */
+    waste_lane *lane;
 
     /* KDA */
     float *kda_q, *kda_k, *kda_v, *kda_decay, *kda_gate, *kda_o; /* [T][C] */
     float *kda_low, *gate_low;                                   /* [T][kda_dim] */
     float *kda_beta;                                             /* [T][kda_heads] */
-    float *kda_head;                                             /* [4 * kda_dim] */
-    float **kda_state, **kda_ring;                               /* [T] */
+    float **kda_state;                                           /* [T] */
+    float **kda_ring;                                            /* [3][T] */
 
     /* MLA */
     float *turn;              /* [T][2 * pairs] cos and sin of the rows' positions */
@@ -35,7 +43,6 @@ typedef struct waste_scratch {
     float *mla_low;           /* [T][q_rank] */
     float *mla_o;             /* [T][heads * v_dim] */
     float *mla_gate;          /* [T][heads * v_dim] */
-    float *mla_latent;        /* [2][T][kv_rank] */
     float *mla_kv;            /* [T][kv_rank + rope_dim] */
     float *const **mla_block; /* [T] */
 
@@ -45,7 +52,7 @@ typedef struct waste_scratch {
     int *route_ids;           /* [T][top_k] */
     float *route_weights;     /* [T][top_k] */
     float *expert_in;         /* [T][expert_in] latent MoE: the projected input */
-    float *expert_h;          /* [T][moe_width] */
+    float *expert_h;          /* [2 * T][moe_width] of experts that run together */
     float *expert_out;        /* [T][top_k][expert_in] */
     float *expert_sum;        /* [T][expert_in] */
     float *routed;            /* [T][hidden] latent MoE: projected back */
@@ -53,15 +60,16 @@ typedef struct waste_scratch {
     int *uses;                /* like visit: how many rows chose it */
     int *first, *last;        /* [experts] ends of a chain of T * top_k places; -1: none */
     int *next;                /* [T * top_k] */
-    int *x_row, *y_row;       /* [T] */
+    int *x_row, *y_row;       /* [2 * T], like expert_h */
     void *tables;             /* of one row, for all experts of a layer */
 } waste_scratch;
 
 /* Sets every pointer into `block`, or with NULL only measures. Returns bytes; 0
  * when they do not fit a size_t. */
-size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, char *block);
+size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, int threads,
+                           char *block);
 
-waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int rows,
+waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int rows, int threads,
                                 waste_error *err);
 void waste_scratch_close(waste_scratch *s);
 

@@ -174,15 +174,23 @@ static int grow(waste_seq_layer *l, size_t blocks, size_t bytes)
     return 0;
 }
 
+/* Takes back blocks that nobody else can hold yet. */
+static void cut(waste_seq_layer *l, size_t blocks)
+{
+    while (l->n_blocks > blocks) (void)block_release(l->block[--l->n_blocks]);
+}
+
 waste_status waste_sequence_reserve(waste_seq *s, int64_t positions, waste_error *err)
 {
     const waste_config *c = s->config;
     int i;
 
-    for (i = 0; i < c->layers && positions > s->reserved; i++)
-        if (!c->is_kda[i] && grow(&s->layer[i], blocks_for(positions), block_bytes(c)))
-            return waste_fail(err, WASTE_NOMEM, "out of memory for %lld positions of a sequence",
-                              (long long)positions);
+    for (i = 0; i < c->layers && positions > s->reserved; i++) {
+        if (c->is_kda[i] || !grow(&s->layer[i], blocks_for(positions), block_bytes(c))) continue;
+        for (; i >= 0; i--) cut(&s->layer[i], blocks_for(s->reserved));
+        return waste_fail(err, WASTE_NOMEM, "out of memory for %lld positions of a sequence",
+                          (long long)positions);
+    }
     if (positions > s->reserved) s->reserved = positions;
     return WASTE_OK;
 }

@@ -604,6 +604,16 @@ void waste_cache_release(waste_cache *c, int layer, int expert)
     pthread_mutex_unlock(&c->lock);
 }
 
+void waste_cache_ready(waste_cache *c, size_t *ready, size_t *left)
+{
+    const batch *b = &c->batch;
+
+    pthread_mutex_lock(&c->lock);
+    *ready = b->open && !b->failed ? b->n_ready - b->n_taken : 0;
+    *left = b->open ? b->n - b->n_taken : 0;
+    pthread_mutex_unlock(&c->lock);
+}
+
 void waste_cache_end(waste_cache *c)
 {
     pthread_mutex_lock(&c->lock);

@@ -54,6 +54,9 @@ waste_status waste_cache_ask(waste_cache *c, int layer, const int *ids, const in
 waste_status waste_cache_take(waste_cache *c, int *expert, const void **record,
                               const waste_cancel *cancel, waste_error *err);
 void waste_cache_release(waste_cache *c, int layer, int expert);
+/* How many records can be taken at this moment without waiting, and how many of the
+ * batch have not been taken. */
+void waste_cache_ready(waste_cache *c, size_t *ready, size_t *left);
 /* Gives up what was not taken; fine when no batch is open. */
 void waste_cache_end(waste_cache *c);
 

@@ -1,6 +1,8 @@
 # Benchmarks. They print JSON lines, explained in tests/bench/model.c; results go
 # into docs/measured.md with machine and date. Run on a quiet machine.
 #
+#   make bench
+#       The kernels, one by one, against plain C and the memory of the same run.
 #   make bench-model CONTAINER=DIR
 #       A container at hand: decode, and prompts, at BENCH_BUDGETS.
 #   make bench-stream
@@ -55,6 +57,11 @@ define bench_stream
 	test -f $(call bench_name,$(1),$(2))/manifest.json || $(MKBIG) $(call bench_name,$(1),$(2)) --preset $(1) $(2) >&2
 	$(call bench_run,$(call bench_name,$(1),$(2)))
 endef
+
+# Kernels: ns, GB/s, ratio to plain C and to what memory gives in the same run.
+.PHONY: bench
+bench: $(BUILD)/tests/bench/kernels
+	$< $(BENCH_ARGS)
 
 .PHONY: bench-model bench-stream bench-clean
 

@@ -48,9 +48,10 @@ static uint64_t bits(void)
     return seed ^= seed << 17;
 }
 
+/* [0, 1) */
 static float uniform(void)
 {
-    return (float)((double)(bits() >> 11) * 0x1p-53);
+    return (float)(bits() >> 40) * 0x1p-24f;
 }
 
 /* Gaussian, one in 256 with sigma 30: what activations look like. */
@@ -98,22 +99,28 @@ static int ascending(const void *x, const void *y)
     return (a > c) - (a < c);
 }
 
-/* Lower quartile of `n` timings of call(ctx, i), divided by `calls` of each. */
+#define PART_NS 5e7 /* of one timing, unless a call takes longer */
+#define ALL_NS  1e9 /* of all of them; three are made at least */
+
+/* Lower quartile of up to `n` timings of call(ctx, i), each of up to `calls` calls. */
 typedef void call(void *ctx, size_t i);
 
 static double timed(call *f, void *ctx, int n, size_t calls)
 {
-    double t[REPEAT_MAX];
+    double t[REPEAT_MAX], start = now(), one;
     size_t k = 0, j;
     int i;
 
-    for (i = 0; i < n; i++) {
+    f(ctx, k++);
+    one = now() - start;
+    if (one * (double)calls > PART_NS) calls = one < PART_NS ? (size_t)(PART_NS / one) : 1;
+    for (i = 0; i < n && (i < 3 || now() - start < ALL_NS); i++) {
         t[i] = now();
         for (j = 0; j < calls; j++) f(ctx, k++);
         t[i] = (now() - t[i]) / (double)calls;
     }
-    qsort(t, (size_t)n, sizeof *t, ascending);
-    return t[n / 4];
+    qsort(t, (size_t)i, sizeof *t, ascending);
+    return t[i / 4];
 }
 
 static void errors(const float *got, const float *want, size_t n, double *rms, double *max)
@@ -319,7 +326,7 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
         e.records = record;
         e.n = 1;
         e.a.y = y[0];
-        l.plain_ns = timed(run_expert, &e, l.rows > 8 ? 1 : 3, 1);
+        l.plain_ns = timed(run_expert, &e, 3, 1);
         e.k = &b.fast;
         e.records = planar;
         e.a.y = y[1];

@@ -18,7 +18,7 @@
  *                     containers of tests/tools/mkbig.c is how decoding goes on too
  * What the model is opened with (waste_model_options):
  *   --context N  --precision fast|exact  --verify  --buffered  --io-threads N
- *   --lookahead N  --usage FILE
+ *   --lookahead N  --usage FILE  --threads N  --cpus LIST
  * The disk: random reads of whole records past the page cache, by 1, 2, 4 and 8
  * threads for --disk-seconds S each (1; 0: not at all), before and after.
  *
@@ -335,11 +335,11 @@ static int run_open(run *r, uint64_t budget, const char *name, waste_error *err)
     waste_model_stats_get(r->m, &s);
     printf("{\"name\":\"open\",\"container\":\"%s\",\"budget\":\"%s\",\"budget_bytes\":%llu,"
            "\"ms\":%.1f,\"slots\":%llu,\"memory\":%llu,\"resident\":%lld,\"io_threads\":%d,"
-           "\"lookahead\":%d,\"policy\":\"%s\",\"peak_rss\":%.0f}\n",
+           "\"lookahead\":%d,\"policy\":\"%s\",\"threads\":%d,\"peak_rss\":%.0f}\n",
            b->container, name, (unsigned long long)budget, 1e3 * t,
            (unsigned long long)s.cache_slots, (unsigned long long)s.memory_bytes,
            (long long)b->info.resident_bytes, s.io_threads, s.lookahead, s.policy ? s.policy : "",
-           peak_rss());
+           s.threads, peak_rss());
     fflush(stdout);
     return 0;
 }
@@ -632,6 +632,8 @@ static int option(bench *b, const char *name, char *value)
     if (!strcmp(name, "--start")) return number(value, 0, 1 << 24, &b->start);
     if (!strcmp(name, "--io-threads")) return integer(value, &o->io_threads);
     if (!strcmp(name, "--lookahead")) return integer(value, &o->lookahead);
+    if (!strcmp(name, "--threads")) return integer(value, &o->threads);
+    if (!strcmp(name, "--cpus")) return (o->cpus = value)[0] != 0;
     if (!strcmp(name, "--usage")) return (o->usage = value)[0] != 0;
     if (!strcmp(name, "--context")) {
         if (!number(value, 1, 1 << 30, &context)) return 0;

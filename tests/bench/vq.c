@@ -15,11 +15,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "../lib/weights.h"
 #include "base/cpu.h"
 #include "convert/experts.h"
 #include "convert/vq_choice.h"
 #include "convert/vq_rows.h"
-#include "lib/weights.h"
 #include "store/record.h"
 
 #define RUNS 15

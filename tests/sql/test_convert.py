@@ -1,12 +1,13 @@
-"""waste_convert through SQL: rows, options, and what stopping early leaves (nothing)."""
+"""waste_convert through SQL: rows, options, plans, and what stopping early leaves: what is finished, and nothing else."""
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from lib.tap import ROOT, SANITIZED, connect, done, equal, ok, raises  # noqa: E402
+from lib.tap import EXTENSION, ROOT, SANITIZED, connect, done, equal, ok, raises  # noqa: E402
 
 SOURCE = os.path.join(ROOT, "examples", "demo", "checkpoint")
 HOME = tempfile.mkdtemp()
@@ -42,21 +43,44 @@ cursor = db.execute("SELECT phase FROM waste_convert(?, ?)", (SOURCE, TARGET))
 cursor.fetchone()
 ok(left() != [], "while it runs there are files")
 cursor.close()
-equal(left(), [], "closing the statement removes them")
-timer = threading.Timer(0.3, db.interrupt)
-timer.start()
-raises(lambda: rows("SELECT count(*) FROM waste_convert(?, ?)", SOURCE, TARGET), "interrupted", name="an interrupt stops it")
-timer.join()
-equal(left(), [], "and removes them")
+equal(left(), ["demo.waste/.convert/job.json", "demo.waste/.convert/trunk.bin"], "closing the statement keeps what is finished")
+raises(lambda: rows("SELECT * FROM waste_convert(?, ?, '{\"trunk_bits\":8}')", SOURCE, TARGET), "unfinished", "overwrite",
+       name="which another conversion does not throw away")
+shutil.rmtree(TARGET)
+# -- a plan
+plan = {(r[0], r[1]): r[2:] for r in rows("SELECT phase, kind, bytes, seconds, note FROM waste_convert(?, ?, '{\"plan\":true}')", SOURCE, TARGET)}
+equal(left(), [], "planning writes nothing")
+ok(all(("plan", k) in plan for k in ("source", "trunk", "experts", "container", "peak_disk", "free_disk", "peak_ram", "time")),
+   "it names sizes, disk, memory and time")
+ok(not [k for k in plan if k[0] == "problem"], "and no problem")
+bad = rows("SELECT note FROM waste_convert(?, ?, '{\"plan\":true,\"layers\":\"0\"}') WHERE phase = 'problem'", SOURCE, TARGET)
+ok(len(bad) == 1 and "layers is \"0\"" in bad[0][0], "a layer without experts is one")
+bad = rows("SELECT note FROM waste_convert('/no/checkpoint', ?, '{\"plan\":true}')", TARGET)
+ok(len(bad) == 1 and "/no/checkpoint is not a directory" in bad[0][0], "and so is a source that is not there")
+raises(lambda: rows("SELECT * FROM waste_convert(?, ?, '{\"plan\":true,\"effort\":\"much\"}')", SOURCE, TARGET), "effort",
+       name="an option is an error even so")
 
-# -- all of it
+# -- all of it, in two goes
 if not SANITIZED:
-    got = rows("SELECT phase, layer, done, total, bytes, seconds, error FROM waste_convert(?, ?)", SOURCE, TARGET)
-    equal(sorted({r[0] for r in got}), ["codebooks", "experts", "files", "manifest", "trunk"], "the phases")
-    ok(all(x[2] < y[2] and x[4] <= y[4] and x[5] <= y[5] for x, y in zip(got, got[1:])), "done, bytes and seconds ascend")
+    timer = threading.Timer(0.7, db.interrupt)
+    timer.start()
+    raises(lambda: rows("SELECT count(*) FROM waste_convert(?, ?)", SOURCE, TARGET), "interrupted", name="an interrupt stops it")
+    timer.join()
+    ok(left() and all("/.convert/" in f for f in left()), "and keeps what is finished")
+    got = rows("SELECT phase, layer, done, total, bytes, seconds, error, kind, note, eta FROM waste_convert(?, ?)", SOURCE, TARGET)
+    equal([f for f in left() if ".convert" in f], [], "which is gone when it is done")
+    ok("trunk" not in {r[0] for r in got}, "the trunk was not done twice")
+    shutil.rmtree(TARGET)
+    got = rows("SELECT phase, layer, done, total, bytes, seconds, error, kind, note, eta FROM waste_convert(?, ?)", SOURCE, TARGET)
+    equal(sorted({r[0] for r in got}), ["codebooks", "experts", "files", "layer", "manifest", "proof", "trunk"], "the phases")
+    ok(all(x[2] <= y[2] and x[4] <= y[4] and x[5] <= y[5] for x, y in zip(got, got[1:])), "done, bytes and seconds ascend")
     equal(got[-1][2], got[-1][3], "to the end")
-    ok(all((r[1] is not None) == (r[0] in ("codebooks", "experts")) for r in got), "layers where there are layers")
-    ok(all(0.05 < r[6] < 0.3 for r in got if r[0] == "experts"), "experts carry their error")
+    ok(all(r[1] is not None for r in got if r[0] in ("codebooks", "experts", "layer")), "layers where there are layers")
+    ok(all(0.05 < r[6] < 0.3 for r in got if r[0] in ("experts", "layer")), "experts carry their error")
+    equal([(r[1], r[7]) for r in got if r[0] == "layer"], [(n, k) for n in range(1, 8) for k in ("gate", "up", "down")],
+          "each layer says what each kind of matrix lost")
+    ok(any(r[9] and r[9] > 0 for r in got) and got[-1][9] == 0, "seconds to go are estimated")
+    ok("generated a token" in [r[8] for r in got if r[0] == "proof"][-1], "it ends by proof")
     equal(rows("SELECT waste_generate(?, 'What is the capital of Italy?')", TARGET), [("The capital of Italy is **Rome**.",)],
           "the container answers")
     raises(lambda: rows("SELECT * FROM waste_convert(?, ?)", SOURCE, TARGET), TARGET, name="a container that is there stays")
@@ -64,5 +88,14 @@ if not SANITIZED:
     rows("SELECT phase FROM waste_convert(?, ?, '{\"overwrite\":true}') LIMIT 1", SOURCE, TARGET)
     equal(left(), before, "an overwrite that is stopped leaves the old one")
     equal(rows("SELECT waste_generate(?, 'What is the capital of Italy?')", TARGET), [("The capital of Italy is **Rome**.",)], "whole")
+
+    # -- progress
+    code = ("import sqlite3, sys; db = sqlite3.connect(':memory:'); db.enable_load_extension(True); db.load_extension(sys.argv[1]);"
+            "db.execute(\"SELECT count(*) FROM waste_convert(?, ?, ?)\", sys.argv[2:5]).fetchone()")
+    for options in ("{}", '{"progress":true}'):
+        p = subprocess.run([sys.executable, "-c", code, EXTENSION, SOURCE, os.path.join(HOME, options), options],
+                           capture_output=True, text=True, check=True)
+        ok((p.stderr == "") if options == "{}" else p.stderr.startswith("[manifest, 454 of 454, 0.01 GB, ") and
+           p.stderr.count("\n") == 1 and p.stdout == "", f"on stderr with {options}: a line, or nothing")
 shutil.rmtree(HOME)
 done()

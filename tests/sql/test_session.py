@@ -2,13 +2,14 @@
 give and write, and what deleting does."""
 import json
 import os
+import sqlite3
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import session as S  # noqa: E402
 from session import fresh, messages, number, one, orphans, stats, turn  # noqa: E402
-from tap import connect, done, equal, ok, raises  # noqa: E402
+from tap import ROOT, connect, done, equal, ok, raises  # noqa: E402
 from tiny import cases  # noqa: E402
 
 CHAT, PLAIN, TEXT = cases.make("tiny-chat"), cases.make("tiny-plain"), cases.make("tiny-text")
@@ -176,6 +177,20 @@ db.execute("CREATE TEMP TRIGGER loop AFTER INSERT ON main.waste_messages BEGIN S
 raises(lambda: one(db, "SELECT waste_chat(2, 'Hi')"), name="a trigger that calls itself ends")
 db.execute("DROP TRIGGER loop")
 db.rollback()
+
+# -- the recipes work without the extension
+with open(os.path.join(ROOT, "sql", "recipes", "chat.sql"), encoding="utf-8") as f:
+    recipes = [r for r in f.read().split(";\n") if r.strip()]
+db.commit()
+tool = sqlite3.connect(S.file("basic.db"))
+given = {"session": 2, "words": "hello"}
+answers = [tool.execute(r, {k: v for k, v in given.items() if ":" + k in r}).fetchall() for r in recipes]
+tool.rollback()
+tool.close()
+equal([len(a) > 0 for a in answers], [" DELETE" not in " " + r.split("\n", 1)[-1] and "DELETE" not in r for r in recipes], "every recipe runs, and the queries find something")
+said = json.loads(answers[-1][0][0])
+equal([m["role"] for m in said[:2]], ["user", "assistant"], "a conversation as OpenAI messages")
+ok(one(db, "SELECT json_valid(waste_chat_json('m', ?, '{\"max_tokens\":2,\"thinking\":false}'))", json.dumps(said[:1])), "which the stateless function takes")
 
 # -- a database without the tables
 bare = connect()

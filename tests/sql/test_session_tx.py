@@ -104,9 +104,9 @@ def write():
         time.sleep(0.001)
 
 
-t = threading.Thread(target=write)
+t = threading.Thread(target=write, daemon=True)
 t.start()
-db.execute("PRAGMA busy_timeout = 0")
+
 began, most = time.monotonic(), 0
 for i in range(5):
     one(db, "SELECT waste_chat('s', ?)", "word " * 300)
@@ -134,7 +134,7 @@ def talk(k):
 
 
 count = one(db, "SELECT count(*) FROM waste_messages")
-threads = [threading.Thread(target=talk, args=(k,)) for k in range(3)]
+threads = [threading.Thread(target=talk, args=(k,), daemon=True) for k in range(3)]
 for t in threads:
     t.start()
 for t in threads:
@@ -207,8 +207,8 @@ raises(lambda: one(ro, "SELECT waste_chat('s', 'Hi')"), "database 'main' is read
 raises(lambda: one(ro, "SELECT waste_session('m')"), "readonly", name="a session in a read-only database")
 raises(lambda: one(ro, "SELECT waste_fork('s')"), "readonly", name="a fork in one")
 ro.close()
-raises(lambda: one(db, "SELECT waste_chat('s', ?, '{\"timeout_ms\":1}')", "word " * 3000), "timeout_ms 1", "nothing was written", name="a timeout")
-rows = db.execute("SELECT finish FROM waste_chat_tokens('s', ?, '{\"timeout_ms\":1}')", ("word " * 3000,)).fetchall()
+raises(lambda: one(db, "SELECT waste_chat('s', ?, '{\"timeout_ms\":1}')", "word " * 1500), "timeout_ms 1", "nothing was written", name="a timeout")
+rows = db.execute("SELECT finish FROM waste_chat_tokens('s', ?, '{\"timeout_ms\":1}')", ("word " * 1500,)).fetchall()
 equal(rows[-1], ("timeout",), "waste_chat_tokens says so in its last row")
 equal(everything(db), before, "and neither has written anything")
 for sql in ("SELECT waste_chat('s', ?)", "SELECT count(*) FROM waste_chat_tokens('s', ?)"):
@@ -241,6 +241,14 @@ raises(lambda: one(db, "SELECT waste_chat('s', 'Hi')"), "not today", name="a tri
 equal(everything(db), before, "then all of the turn is undone")
 raises(lambda: db.execute("INSERT INTO log SELECT 1, waste_chat('s', 'Hi')"), "not today", name="also inside a statement that writes")
 equal(everything(db), before, "and there")
+db.execute("INSERT INTO log(q) VALUES('Hi')")
+db.execute("BEGIN")
+for sql in ("INSERT INTO log SELECT 1, waste_chat('s', 'Hi')", "UPDATE log SET a = waste_chat('s', 'Hi')", "INSERT INTO log VALUES(1, waste_chat('s', 'Hi'))",
+            "DELETE FROM log WHERE waste_chat('s', 'Hi') = ''"):
+    raises(lambda: db.execute(sql), "not today", name=f"in a transaction: {sql[:20]}")
+    equal(everything(db), before, "all of it is undone there, too")
+db.execute("COMMIT")
+equal(everything(db), before, "and so it stays")
 db.execute("DROP TRIGGER no")
 equal(one(db, "SELECT waste_chat('s', 'Hi')"), "Hello, world!", "without it all is well")
 db.close()

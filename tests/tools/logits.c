@@ -26,7 +26,8 @@
  *   --budget BYTES  --context N
  *   --floor         the smallest budget that opens, found by trying
  *   --slots N       that budget and room for N records in the cache
- *   --buffered  --io-threads N  --lookahead N   as in waste_model_options
+ *   --buffered  --io-threads N  --lookahead N  --threads N  --cpus LIST
+ *                   as in waste_model_options
  *
  * Exit: 0, 1 with the error on stderr, 2 for a wrong command line. */
 #include <errno.h>
@@ -290,12 +291,12 @@ static int command_run(const waste_model_options *options, int at_floor, uint64_
         rc = run_modes(&r, arg[2], arg[1]);
         waste_model_stats_get(r.model, &stats);
         printf("budget %llu memory %llu hits %llu misses %llu slots %llu guesses %llu used %llu "
-               "direct %d buffered %d threads %d lookahead %d\n",
+               "direct %d buffered %d threads %d lookahead %d computing %d\n",
                (unsigned long long)opt.budget, (unsigned long long)stats.memory_bytes,
                (unsigned long long)stats.hits, (unsigned long long)stats.misses,
                (unsigned long long)stats.cache_slots, (unsigned long long)stats.guesses,
                (unsigned long long)stats.guesses_used, stats.banks_direct, stats.banks_buffered,
-               stats.io_threads, stats.lookahead);
+               stats.io_threads, stats.lookahead, stats.threads);
     }
     waste_model_close(r.model);
     for (i = 0; i < (int)r.n_seq; i++) free(seq[i].id);
@@ -453,6 +454,10 @@ int main(int argc, char **argv)
             opt.io_threads = (int)strtol(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--lookahead") && i + 1 < argc)
             opt.lookahead = (int)strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
+            opt.threads = (int)strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--cpus") && i + 1 < argc)
+            opt.cpus = argv[++i];
         else if (!strcmp(argv[i], "--slots") && i + 1 < argc)
             at_floor = 1, slots = strtoull(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--budget") && i + 1 < argc)

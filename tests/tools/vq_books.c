@@ -3,7 +3,7 @@
  *
  *     build/tests/tools/vq_books > engine/convert/vq_books_table.h
  *
- * Some ten minutes of one core. The table is committed: containers depend on it, and
+ * Some three minutes of one core. The table is committed: containers depend on it, and
  * the logarithms of the generator here are a libc's. Progress goes to stderr: held-out
  * error by geometry. An argument scales the number of passes (0.1 for a quick look). */
 #include <math.h>

@@ -291,6 +291,25 @@ static void converts_deepseek_names_and_keys(void **state)
     waste_manifest_close(m);
 }
 
+/* Values and block scales, edge tiles among them, in a checkpoint of three shards. */
+static void converts_fp8_from_shards(void **state)
+{
+    static const int flags[] = {CKPT_FP8 | CKPT_DEEPSEEK, CKPT_FP8 | CKPT_SHARDS | CKPT_NESTED};
+    waste_error err;
+    size_t i;
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        clean();
+        ckpt_model(source, flags[i], NULL);
+        expect(run(NULL, &err), WASTE_DONE, &err, "");
+        check_container(i ? "block_sparse_moe" : "mlp", WASTE_FMT_Q4G, 0.30);
+    }
+    clean();
+    ckpt_model(source, flags[0], "model.layers.1.mlp.experts.2.up_proj.weight_scale_inv");
+    expect(run(NULL, &err), WASTE_FORMAT, &err,
+           "experts.2.up_proj.weight is F8_E4M3 and has no model.layers.1.mlp.experts.2.up_proj");
+}
+
 static void flattens_vision_and_nests_the_outer_configuration(void **state)
 {
     waste_error err;
@@ -375,63 +394,6 @@ static void two_runs_are_equal_byte_for_byte(void **state)
         waste_mem_free(again);
         waste_mem_free(first[i]);
     }
-}
-
-static void carries_the_text_files_over(void **state)
-{
-    waste_convert_options opt = {0};
-    waste_error err;
-    char *text;
-    size_t n;
-    (void)state;
-    clean();
-    ckpt_model(source, 0, NULL);
-    test_text(source, "tiktoken.model", "YQ== 0\n");
-    test_text(source, "tokenizer_config.json",
-              "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"},"
-              "\"9\":{\"content\":\"<|im_user|>\"},\"10\":{\"content\":\"<|im_system|>\"},"
-              "\"12\":{\"content\":\"<|im_assistant|>\"},\"13\":{\"content\":\"<|im_middle|>\"}},"
-              "\"chat_template\":\"{{ messages }}\"}");
-    expect(run(&opt, &err), WASTE_DONE, &err, "");
-    text = load("tokenizer.model", &n);
-    assert_string_equal(text, "YQ== 0\n");
-    waste_mem_free(text);
-    text = load("specials.json", &n);
-    assert_string_equal(text, "[\n{\"id\":9,\"text\":\"<|im_user|>\"},\n"
-                              "{\"id\":10,\"text\":\"<|im_system|>\"},\n"
-                              "{\"id\":11,\"text\":\"<|im_end|>\"},\n"
-                              "{\"id\":12,\"text\":\"<|im_assistant|>\"},\n"
-                              "{\"id\":13,\"text\":\"<|im_middle|>\"}\n]\n");
-    waste_mem_free(text);
-    text = load("chat_template.jinja", &n);
-    assert_string_equal(text, "{{ messages }}");
-    waste_mem_free(text);
-    text = load("chat.json", &n);
-    assert_non_null(strstr(text, "\"open\": \"<|im_assistant|>assistant<|im_middle|>\""));
-    waste_mem_free(text);
-
-    /* an edited chat.json wins; what the new container lacks goes; and without
-     * one of its markers the format is not installed */
-    test_text(target, "chat.json", "edited");
-    test_text(target, "experts-L9.bin", "old");
-    test_text(target, "usage.waste", "old");
-    opt.overwrite = 1;
-    test_text(source, "tokenizer_config.json",
-              "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"}}}");
-    expect(run(&opt, &err), WASTE_DONE, &err, "");
-    text = load("chat.json", &n);
-    assert_string_equal(text, "edited");
-    waste_mem_free(text);
-    assert_false(has("experts-L9.bin") || has("usage.waste") || has("chat_template.jinja"));
-    test_dir_remove(target);
-    expect(run(&opt, &err), WASTE_DONE, &err, "");
-    assert_false(has("chat.json"));
-
-    test_text(source, "tokenizer_config.json",
-              "{\"added_tokens_decoder\":{\"2048\":{\"content\":\"x\"}}}");
-    expect(run(&opt, &err), WASTE_FORMAT, &err, "added token \"2048\" is no id");
-    test_text(source, "tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{}}}");
-    expect(run(&opt, &err), WASTE_FORMAT, &err, "added token \"1\" has no content");
 }
 
 /* Whoever did the work and however many they were. */
@@ -523,12 +485,68 @@ static void importance_changes_the_layer_it_names(void **state)
     expect(run(&opt, &err), WASTE_ARG, &err, "\"0\" is no layer with experts");
 }
 
+static void carries_the_text_files_over(void **state)
+{
+    waste_convert_options opt = {0};
+    waste_error err;
+    char *text;
+    size_t n;
+    (void)state;
+    clean();
+    ckpt_model(source, 0, NULL);
+    test_text(source, "tiktoken.model", "YQ== 0\n");
+    test_text(source, "tokenizer_config.json",
+              "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"},"
+              "\"9\":{\"content\":\"<|im_user|>\"},\"10\":{\"content\":\"<|im_system|>\"},"
+              "\"12\":{\"content\":\"<|im_assistant|>\"},\"13\":{\"content\":\"<|im_middle|>\"}},"
+              "\"chat_template\":\"{{ messages }}\"}");
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    text = load("tokenizer.model", &n);
+    assert_string_equal(text, "YQ== 0\n");
+    waste_mem_free(text);
+    text = load("specials.json", &n);
+    assert_string_equal(text, "[\n{\"id\":9,\"text\":\"<|im_user|>\"},\n"
+                              "{\"id\":10,\"text\":\"<|im_system|>\"},\n"
+                              "{\"id\":11,\"text\":\"<|im_end|>\"},\n"
+                              "{\"id\":12,\"text\":\"<|im_assistant|>\"},\n"
+                              "{\"id\":13,\"text\":\"<|im_middle|>\"}\n]\n");
+    waste_mem_free(text);
+    text = load("chat_template.jinja", &n);
+    assert_string_equal(text, "{{ messages }}");
+    waste_mem_free(text);
+    text = load("chat.json", &n);
+    assert_non_null(strstr(text, "\"open\": \"<|im_assistant|>assistant<|im_middle|>\""));
+    waste_mem_free(text);
+
+    /* an edited chat.json wins; what the new container lacks goes; and without
+     * one of its markers the format is not installed */
+    test_text(target, "chat.json", "edited");
+    test_text(target, "experts-L9.bin", "old");
+    test_text(target, "usage.waste", "old");
+    opt.overwrite = 1;
+    test_text(source, "tokenizer_config.json",
+              "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"}}}");
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    text = load("chat.json", &n);
+    assert_string_equal(text, "edited");
+    waste_mem_free(text);
+    assert_false(has("experts-L9.bin") || has("usage.waste") || has("chat_template.jinja"));
+    test_dir_remove(target);
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    assert_false(has("chat.json"));
+
+    test_text(source, "tokenizer_config.json",
+              "{\"added_tokens_decoder\":{\"2048\":{\"content\":\"x\"}}}");
+    expect(run(&opt, &err), WASTE_FORMAT, &err, "added token \"2048\" is no id");
+    test_text(source, "tokenizer_config.json", "{\"added_tokens_decoder\":{\"1\":{}}}");
+    expect(run(&opt, &err), WASTE_FORMAT, &err, "added token \"1\" has no content");
+}
+
 /* ---- refusals ------------------------------------------------------------------------- */
 
 static void refuses_options_and_targets_by_name(void **state)
 {
     waste_convert_options bits = {.trunk_bits = 5}, form = {.experts = "vq9"};
-    waste_convert_options effort = {.effort = "slow"}, threads = {.threads = 257};
     waste_convert *c;
     waste_error err;
     char path[600];
@@ -537,8 +555,6 @@ static void refuses_options_and_targets_by_name(void **state)
     ckpt_model(source, 0, NULL);
     expect(run(&bits, &err), WASTE_ARG, &err, "trunk_bits is 5");
     expect(run(&form, &err), WASTE_ARG, &err, "\"vq9\"");
-    expect(run(&effort, &err), WASTE_ARG, &err, "effort is \"slow\"");
-    expect(run(&threads, &err), WASTE_ARG, &err, "threads is 257");
     assert_false(waste_path_exists(target));
 
 #define OPEN(from, to) (memset(&err, 0, sizeof err), waste_convert_open(&c, from, to, NULL, &err))
@@ -642,30 +658,95 @@ static void names_weights_that_are_not_finite(void **state)
     fwrite(nan, 1, 2, f);
     fclose(f);
     expect(run(NULL, &err), WASTE_FORMAT, &err, "experts.3.w2.weight holds a weight");
-    assert_false(waste_path_exists(target)); /* what was written before is gone */
+    assert_false(has("manifest.json"));
+    assert_true(has(".convert/trunk.bin")); /* what was finished before is kept */
+    assert_true(has(".convert/experts-L1.bin"));
+    /* with the shard repaired it is another source */
+    ckpt_model(source, 0, NULL);
+    expect(run(NULL, &err), WASTE_ARG, &err, "unfinished conversion of another source");
+    {
+        waste_convert_options opt = {.overwrite = 1};
+        expect(run(&opt, &err), WASTE_DONE, &err, "");
+    }
+    assert_false(has(".convert"));
 }
 
 /* ---- interruptions --------------------------------------------------------------------- */
 
-static void closing_early_leaves_nothing(void **state)
+/* Every file of a container, to be compared with later. */
+#define FILES 5
+static const char *const file_names[FILES] = {"manifest.json", "trunk.bin", "codebooks.bin",
+                                              "experts-L1.bin", "experts-L2.bin"};
+static char *kept[FILES];
+static size_t kept_bytes[FILES];
+
+static void keep_files(void)
+{
+    int i;
+
+    for (i = 0; i < FILES; i++) kept[i] = load(file_names[i], kept_bytes + i);
+}
+
+static void compare_files(void)
+{
+    char *again;
+    size_t n;
+    int i;
+
+    for (i = 0; i < FILES; i++) {
+        again = load(file_names[i], &n);
+        assert_int_equal(n, kept_bytes[i]);
+        assert_memory_equal(again, kept[i], n);
+        waste_mem_free(again);
+    }
+    assert_false(has(".convert"));
+}
+
+static void forget_files(void)
+{
+    int i;
+
+    for (i = 0; i < FILES; i++) waste_mem_free(kept[i]);
+}
+
+/* Closed after every few steps, and taken up again. The last five, from the small
+ * files to the publication, are one run's. */
+static void closing_early_is_gone_on_with(void **state)
 {
     waste_convert *c;
     waste_convert_row row;
     waste_error err = {0};
-    int steps, k, all = 0;
+    int steps, k, runs;
     (void)state;
     clean();
-    ckpt_model(source, 0, NULL);
-    for (steps = 0; !all; steps++) {
-        assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
-        assert_false(waste_path_exists(target));
-        for (k = 0; k < steps && !all; k++) all = waste_convert_next(c, &row, &err) == WASTE_DONE;
-        assert_int_equal(has("manifest.json"), all || k == 7);
-        waste_convert_close(c);
-        if (!all && k < 7) assert_false(waste_path_exists(target));
-        if (!all && k == 7) test_dir_remove(target);
+    ckpt_model(source, CKPT_SHARDS, NULL);
+    expect(run(NULL, &err), WASTE_DONE, &err, "");
+    keep_files();
+    for (steps = 1; steps < 8; steps++) {
+        uint64_t done = 0;
+        test_dir_remove(target);
+        for (runs = 0; runs < 4; runs++) {
+            assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
+            for (k = 0; k < steps; k++) {
+                assert_true(waste_convert_next(c, &row, &err) >= 0);
+                if (strcmp(row.phase, "experts") != 0) continue;
+                assert_true(row.done > done); /* no layer is done twice */
+                done = row.done;
+            }
+            waste_convert_close(c);
+            if (has("manifest.json")) break;
+            assert_true(has(".convert/trunk.bin"));
+        }
+        if (!has("manifest.json")) expect(run(NULL, &err), WASTE_DONE, &err, "");
+        compare_files();
     }
-    assert_int_equal(steps, 9); /* trunk, 2 * (codebooks, experts), files, manifest, done */
+    /* before anything is finished nothing stays */
+    test_dir_remove(target);
+    assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
+    assert_false(waste_path_exists(target));
+    waste_convert_close(c);
+    assert_false(waste_path_exists(target));
+    forget_files();
 }
 
 static void an_old_container_stays_until_the_new_one_is_there(void **state)
@@ -674,18 +755,143 @@ static void an_old_container_stays_until_the_new_one_is_there(void **state)
     waste_convert *c;
     waste_convert_row row;
     waste_error err;
-    int k, files;
+    int files;
     (void)state;
     clean();
     ckpt_model(source, 0, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     files = test_dir_count(target);
     assert_int_equal(waste_convert_open(&c, source, target, &opt, &err), WASTE_OK);
-    for (k = 0; k < 6; k++) assert_int_equal(waste_convert_next(c, &row, &err), WASTE_OK);
-    assert_string_equal(row.phase, "files");
+    do assert_int_equal(waste_convert_next(c, &row, &err), WASTE_OK);
+    while (strcmp(row.phase, "proof") != 0);
     check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.30); /* vq3r still */
     waste_convert_close(c);
-    assert_int_equal(test_dir_count(target), files);
+    assert_int_equal(test_dir_count(target), files + 1); /* .convert */
+    check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.30);
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.45);
+}
+
+/* The publication, cut short before any of its renames. */
+static void a_publication_is_finished_by_the_next_run(void **state)
+{
+    char from[700], to[700];
+    waste_error err;
+    int cut, i;
+    (void)state;
+    clean();
+    ckpt_model(source, CKPT_SHARDS, NULL);
+    expect(run(NULL, &err), WASTE_DONE, &err, "");
+    keep_files();
+    for (cut = 0; cut <= FILES; cut++) {
+        waste_convert *c;
+        waste_convert_row row;
+        test_dir_remove(target);
+        assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
+        do assert_int_equal(waste_convert_next(c, &row, &err), WASTE_OK);
+        while (row.done + 1 < row.total);
+        waste_convert_close(c);
+        snprintf(from, sizeof from, "%s/.convert/job.json", target);
+        snprintf(to, sizeof to, "%s/.convert/publish.json", target);
+        assert_int_equal(rename(from, to), 0);
+        for (i = 1; i <= cut; i++) { /* the manifest, number 0, is the last */
+            snprintf(from, sizeof from, "%s/.convert/%s", target, file_names[i % FILES]);
+            snprintf(to, sizeof to, "%s/%s", target, file_names[i % FILES]);
+            assert_int_equal(rename(from, to), 0);
+        }
+        expect(run(NULL, &err), WASTE_DONE, &err, "");
+        compare_files();
+    }
+    forget_files();
+}
+
+/* A bank cut at any place, with junk behind it, or a record that was damaged. */
+static void leftovers_are_not_believed(void **state)
+{
+    char bank[700], other[700];
+    waste_convert_options trial = {.layers = "1"};
+    waste_error err;
+    char *data;
+    size_t n, i;
+    (void)state;
+    clean();
+    ckpt_model(source, 0, NULL);
+    expect(run(NULL, &err), WASTE_DONE, &err, "");
+    keep_files();
+    for (i = 0; i < 5; i++) {
+        test_dir_remove(target);
+        expect(run(&trial, &err), WASTE_DONE, &err, "");
+        assert_false(has("manifest.json"));
+        snprintf(bank, sizeof bank, "%s/.convert/experts-L1.bin", target);
+        assert_int_equal(waste_file_load(bank, 1 << 28, &data, &n, &err), WASTE_OK);
+        if (i == 0) data[0] ^= 1;           /* a header of a finished bank */
+        if (i == 1) n -= 1;                 /* its length */
+        if (i == 2) data[n / 2 + 100] ^= 1; /* a payload of an unfinished one */
+        if (i == 3) data[n - 1] ^= 1;       /* its padding */
+        if (i == 4) n = n / 4 * 3 - 7;      /* a record cut short */
+        snprintf(bank, sizeof bank, ".convert/experts-L1.bin%s", i < 2 ? "" : ".tmp");
+        if (i >= 2) {
+            snprintf(other, sizeof other, "%s/.convert/experts-L1.bin", target);
+            unlink(other);
+        }
+        test_write(target, bank, data, n);
+        waste_mem_free(data);
+        expect(run(NULL, &err), WASTE_DONE, &err, "");
+        compare_files();
+    }
+    forget_files();
+}
+
+static void a_trial_publishes_nothing_and_is_gone_on_with(void **state)
+{
+    waste_convert_options opt = {.layers = "2"};
+    static const char *const bad[] = {"", "0", "3", "1,", ",1", "1-", "2-1", "1;2", "x", "1,,2"};
+    waste_convert *c;
+    waste_convert_row row;
+    waste_error err;
+    size_t i;
+    int kinds = 0;
+    (void)state;
+    clean();
+    ckpt_model(source, 0, NULL);
+    for (i = 0; i < sizeof bad / sizeof *bad; i++) {
+        waste_convert_options o = {.layers = bad[i]};
+        expect(run(&o, &err), WASTE_ARG, &err, "wanted numbers and ranges of layers");
+    }
+    memset(&err, 0, sizeof err);
+    assert_int_equal(waste_convert_open(&c, source, target, &opt, &err), WASTE_OK);
+    while (waste_convert_next(c, &row, &err) == WASTE_OK) {
+        if (strcmp(row.phase, "layer") != 0) continue;
+        assert_int_equal(row.layer, 2);
+        assert_string_equal(row.kind, kinds == 0 ? "gate" : kinds == 1 ? "up" : "down");
+        assert_true(row.error > 0 && row.error < 0.3);
+        kinds++;
+    }
+    waste_convert_close(c);
+    assert_int_equal(err.status, WASTE_OK);
+    assert_int_equal(kinds, 3);
+    assert_false(has("manifest.json") || has(".convert/experts-L1.bin"));
+    assert_true(has(".convert/experts-L2.bin"));
+    opt.layers = "1-2";
+    expect(run(&opt, &err), WASTE_DONE, &err, "");
+    check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.30);
+}
+
+static void two_conversions_exclude_each_other(void **state)
+{
+    waste_convert *c;
+    waste_convert_row row;
+    waste_error err = {0};
+    (void)state;
+    clean();
+    ckpt_model(source, 0, NULL);
+    assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
+    assert_int_equal(waste_convert_next(c, &row, &err), WASTE_OK);
+    expect(run(NULL, &err), WASTE_BUSY, &err, "in use by another conversion");
+    assert_true(has(".convert/trunk.bin"));
+    memset(&err, 0, sizeof err);
+    while (waste_convert_next(c, &row, &err) == WASTE_OK) continue;
+    waste_convert_close(c);
     check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.30);
 }
 
@@ -708,7 +914,8 @@ static void stops_when_asked(void **state)
         waste_status st = run(&opt, &err);
         if (st == WASTE_DONE) break;
         expect(st, WASTE_CANCELLED, &err, "cancelled");
-        assert_false(waste_path_exists(target));
+        assert_false(has("manifest.json"));
+        test_dir_remove(target);
     }
     assert_in_range(n, 100, 99999); /* asked often, even for so small a model */
 }
@@ -751,7 +958,8 @@ static void leaves_nothing_behind_when_memory_runs_out(void **state)
         assert_int_equal(waste_mem_used(), before);
         if (st == WASTE_DONE) break;
         expect(st, WASTE_NOMEM, &err, "memory");
-        assert_false(waste_path_exists(target));
+        assert_false(has("manifest.json"));
+        test_dir_remove(target);
     }
     assert_in_range(n, 100, 1000000);
     waste_convert_close(NULL);
@@ -765,15 +973,20 @@ int main(void)
         cmocka_unit_test(flattens_vision_and_nests_the_outer_configuration),
         cmocka_unit_test(writes_a_tied_head_from_the_embedding),
         cmocka_unit_test(two_runs_are_equal_byte_for_byte),
-        cmocka_unit_test(carries_the_text_files_over),
         cmocka_unit_test(threads_do_not_change_a_byte),
         cmocka_unit_test(every_effort_converts),
         cmocka_unit_test(importance_changes_the_layer_it_names),
+        cmocka_unit_test(carries_the_text_files_over),
         cmocka_unit_test(refuses_options_and_targets_by_name),
         cmocka_unit_test(counts_what_the_checkpoint_lacks),
         cmocka_unit_test(refuses_configurations_by_key),
         cmocka_unit_test(names_weights_that_are_not_finite),
-        cmocka_unit_test(closing_early_leaves_nothing),
+        cmocka_unit_test(converts_fp8_from_shards),
+        cmocka_unit_test(closing_early_is_gone_on_with),
+        cmocka_unit_test(a_publication_is_finished_by_the_next_run),
+        cmocka_unit_test(leftovers_are_not_believed),
+        cmocka_unit_test(a_trial_publishes_nothing_and_is_gone_on_with),
+        cmocka_unit_test(two_conversions_exclude_each_other),
         cmocka_unit_test(an_old_container_stays_until_the_new_one_is_there),
         cmocka_unit_test(stops_when_asked),
         cmocka_unit_test(a_failed_conversion_stays_failed),

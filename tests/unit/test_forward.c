@@ -69,7 +69,8 @@ static void run_mixed(waste_model *m, float *logits, int chunk)
     waste_row rows[3 * LENGTH];
     int i, n = 0;
 
-    assert_int_equal(waste_scratch_open(&m->scratch, &m->container->config, chunk, NULL), WASTE_OK);
+    assert_int_equal(
+        waste_scratch_open(&m->scratch, &m->container->config, chunk, m->threads, NULL), WASTE_OK);
     for (i = 0; i < LENGTH; i++) {
         if (i % 3) rows[n++] = (waste_row){s[1], token(LENGTH - i), NULL};
         rows[n++] = (waste_row){s[0], token(i), logits + i * VOCAB};

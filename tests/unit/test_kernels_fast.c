@@ -420,7 +420,7 @@ static float length_of(const float *v)
 /* What kernels_avx512_vq.c promises before the row scale, and rounding in f32. */
 static double expert_bound(const expert *e, const waste_vq_matrix *m, const float *x)
 {
-    const int stages = e->q.stages, block = e->q.index_bits == 6 ? 16 : 8;
+    const int stages = e->q.stages, block = 8;
     const int entries = 1 << e->q.index_bits;
     double books = 0, bound = 0;
 

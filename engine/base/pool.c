@@ -1,0 +1,538 @@
+/* The process's worker threads: see pool.h.
+ *
+ * A job is announced in one word, `state`: its number, whether it is open, how many
+ * workers may take part and how many do. A worker that comes in time adds itself by
+ * compare-and-swap; only then it reads the job's fields, which the caller writes while
+ * no worker is in. The caller closes the job when the last piece is taken and waits
+ * for those who are in. The mutex is for sleeping and waking alone. */
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+#include "base/mem.h"
+#include "base/plat.h"
+#include "base/process.h"
+
+#if defined(__linux__)
+#define CAN_BIND 1
+#else
+#define CAN_BIND 0
+#endif
+
+/* state: number of the job, OPEN, limit of threads, workers in it */
+#define OPEN       ((uint64_t)1 << 31)
+#define JOB(s)     ((s) >> 32)
+#define LIMIT(s)   ((int)((s) >> 16 & 0x7FFF))
+#define WORKERS(s) ((int)((s) & 0xFFFF))
+
+#define LOOKS 32 /* between two looks at the clock */
+
+typedef struct worker {
+    waste_pool *pool;
+    pthread_t thread;
+    int number; /* the caller is 0 */
+} worker;
+
+struct waste_pool {
+    _Alignas(64) _Atomic uint64_t state;
+    _Alignas(64) _Atomic int64_t next; /* first item that nobody has */
+    /* of the job: written while no worker is in it */
+    _Alignas(64) waste_pool_part part;
+    void *ctx;
+    int64_t n, grain;
+
+    _Alignas(64) _Atomic int busy; /* a caller has the workers */
+    _Atomic int callers;           /* who have their turn */
+    _Atomic int sleepers;          /* workers that have to be woken */
+    _Atomic int caller_sleeps;     /* until the last worker is out */
+    _Atomic int quit;
+    pthread_mutex_t mutex;
+    pthread_cond_t start, end;
+    /* constant once it is made */
+    int size; /* workers and the caller */
+    int64_t process;
+    waste_cpus cpus; /* none: not bound */
+    int refused;     /* CPU that the system did not let a thread have; -1: none */
+    int users;       /* guarded by the gate */
+    worker worker[WASTE_POOL_MOST];
+};
+
+static waste_process_gate gate = WASTE_PROCESS_GATE;
+static waste_pool *the_pool; /* guarded by it */
+
+/* ---- CPU lists -------------------------------------------------------------- */
+
+static const char *skip_blanks(const char *s)
+{
+    while (*s == ' ' || *s == '\t') s++;
+    return s;
+}
+
+/* A CPU number and the blanks around it; NULL when there is none. */
+static const char *number(const char *s, int *to)
+{
+    s = skip_blanks(s);
+    if (*s < '0' || *s > '9') return NULL;
+    for (*to = 0; *s >= '0' && *s <= '9'; s++) {
+        *to = *to * 10 + (*s - '0');
+        if (*to >= WASTE_POOL_CPUS) return NULL;
+    }
+    return skip_blanks(s);
+}
+
+/* 0 on success. */
+static int parse(waste_cpus *out, const char *s)
+{
+    int a, b;
+
+    memset(out, 0, sizeof *out);
+    do {
+        s = number(s, &a);
+        if (!s) return -1;
+        b = a;
+        if (*s == '-') s = number(s + 1, &b);
+        if (!s || b < a) return -1;
+        for (; a <= b; a++) out->bit[a / 64] |= (uint64_t)1 << a % 64;
+    } while (*s++ == ',');
+    return s[-1] ? -1 : 0;
+}
+
+waste_status waste_pool_parse(waste_cpus *out, const char *text, waste_error *err)
+{
+    if (parse(out, text))
+        return waste_fail(err, WASTE_ARG,
+                          "cpus '%.100s' is not a list of CPU numbers and ranges from 0 to %d like "
+                          "\"0-5,8\"",
+                          text, WASTE_POOL_CPUS - 1);
+    if (!CAN_BIND)
+        return waste_fail(err, WASTE_UNSUPPORTED,
+                          "cpus '%.100s': threads cannot be bound to CPUs on this system", text);
+    return WASTE_OK;
+}
+
+static int has(const waste_cpus *c, int cpu)
+{
+    return (int)(c->bit[cpu / 64] >> cpu % 64 & 1);
+}
+
+static int count(const waste_cpus *c)
+{
+    int n = 0, i;
+
+    for (i = 0; c && i < WASTE_POOL_CPUS; i++) n += has(c, i);
+    return n;
+}
+
+/* CPU number i of the set, round and round. */
+static int pick(const waste_cpus *c, int i)
+{
+    int left = i % count(c), cpu;
+
+    for (cpu = 0; !has(c, cpu) || left-- > 0; cpu++) continue;
+    return cpu;
+}
+
+/* ---- what the system has ------------------------------------------------------ */
+
+#if CAN_BIND
+
+/* CPUs that the calling thread may use. */
+static int allowed(waste_cpus *out)
+{
+    cpu_set_t set;
+    int i;
+
+    memset(out, 0, sizeof *out);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
+    for (i = 0; i < CPU_SETSIZE && i < WASTE_POOL_CPUS; i++)
+        if (CPU_ISSET(i, &set)) out->bit[i / 64] |= (uint64_t)1 << i % 64;
+    return 0;
+}
+
+/* Whether a CPU with a lower number, which is allowed too, is the same core. */
+static int is_sibling(const waste_cpus *may, int cpu)
+{
+    char path[96], text[256];
+    waste_cpus same;
+    FILE *f;
+    int i, ok;
+
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    f = fopen(path, "re");
+    if (!f) return 0;
+    ok = fgets(text, sizeof text, f) != NULL;
+    fclose(f);
+    if (!ok) return 0;
+    text[strcspn(text, "\n")] = 0;
+    if (parse(&same, text)) return 0;
+    for (i = 0; i < cpu; i++)
+        if (has(&same, i) && has(may, i)) return 1;
+    return 0;
+}
+
+static int cores(void)
+{
+    waste_cpus may;
+    int n = 0, i;
+
+    if (allowed(&may)) return (int)sysconf(_SC_NPROCESSORS_ONLN);
+    for (i = 0; i < WASTE_POOL_CPUS; i++)
+        if (has(&may, i) && !is_sibling(&may, i)) n++;
+    return n;
+}
+
+static int bind_thread(pthread_t thread, const waste_cpus *to)
+{
+    cpu_set_t set;
+    int i;
+
+    CPU_ZERO(&set);
+    for (i = 0; i < CPU_SETSIZE && i < WASTE_POOL_CPUS; i++)
+        if (has(to, i)) CPU_SET(i, &set);
+    return pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
+#else
+
+static int allowed(waste_cpus *out)
+{
+    memset(out, 0, sizeof *out);
+    return -1;
+}
+
+static int cores(void)
+{
+#if defined(__APPLE__)
+    int n = 0;
+    size_t bytes = sizeof n;
+
+    if (sysctlbyname("hw.physicalcpu", &n, &bytes, NULL, 0) == 0 && n > 0) return n;
+#endif
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static int bind_thread(pthread_t thread, const waste_cpus *to)
+{
+    (void)thread;
+    (void)to;
+    return -1;
+}
+
+#endif
+
+static waste_cpus only(int cpu)
+{
+    waste_cpus c = {{0}};
+
+    c.bit[cpu / 64] = (uint64_t)1 << cpu % 64;
+    return c;
+}
+
+static int wanted(int threads, const waste_cpus *cpus)
+{
+    int n = threads > 0 ? threads : count(cpus);
+
+    if (n < 1) n = cores();
+    return n < 1 ? 1 : n > WASTE_POOL_MOST ? WASTE_POOL_MOST : n;
+}
+
+/* ---- workers -------------------------------------------------------------------- */
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void take_pieces(waste_pool *p, int thread)
+{
+    const int64_t n = p->n, grain = p->grain;
+    int64_t lo;
+
+    while ((lo = atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed)) < n)
+        p->part(p->ctx, thread, lo, n - lo > grain ? lo + grain : n);
+}
+
+/* Whether state s tells of a job that this worker has not seen. */
+static int is_new(uint64_t s, uint64_t seen)
+{
+    return (s & OPEN) && JOB(s) != seen;
+}
+
+/* Takes part in the job of state s, if it is still open. */
+static void join(waste_pool *p, int number_of, uint64_t s)
+{
+    const uint64_t job = JOB(s);
+
+    do {
+        if (!(s & OPEN) || JOB(s) != job) return;
+    } while (!atomic_compare_exchange_weak(&p->state, &s, s + 1));
+    take_pieces(p, number_of);
+    s = atomic_fetch_sub(&p->state, 1);
+    if (WORKERS(s) == 1 && !(s & OPEN) && atomic_load(&p->caller_sleeps)) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_signal(&p->end);
+        pthread_mutex_unlock(&p->mutex);
+    }
+}
+
+static void sleep_until(waste_pool *p, uint64_t seen)
+{
+    pthread_mutex_lock(&p->mutex);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (!is_new(atomic_load(&p->state), seen) && !atomic_load(&p->quit))
+        pthread_cond_wait(&p->start, &p->mutex);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static void *work(void *arg)
+{
+    const worker *w = arg;
+    waste_pool *p = w->pool;
+    uint64_t seen = 0, since = waste_clock_ns();
+    unsigned looks = 0;
+
+    while (!atomic_load_explicit(&p->quit, memory_order_relaxed)) {
+        const uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
+
+        if (is_new(s, seen)) {
+            seen = JOB(s);
+            if (w->number < LIMIT(s)) join(p, w->number, s);
+            since = waste_clock_ns();
+        } else if (++looks % LOOKS == 0 && waste_clock_ns() - since > WASTE_POOL_WATCH_NS) {
+            sleep_until(p, seen);
+            since = waste_clock_ns();
+        } else {
+            relax();
+        }
+    }
+    return NULL;
+}
+
+/* The host's signals stay with the host's threads. Fewer than asked for is no error. */
+static void start_workers(waste_pool *p, int threads)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    while (p->size < threads) {
+        worker *w = p->worker + p->size;
+
+        w->pool = p;
+        w->number = p->size;
+        if (pthread_create(&w->thread, NULL, work, w) != 0) break;
+        p->size++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Every thread to its CPU; the caller's is only tried. */
+static void bind_all(waste_pool *p)
+{
+    waste_cpus before, its;
+    int i;
+
+    for (i = 1; i < p->size; i++) {
+        its = only(pick(&p->cpus, i));
+        if (bind_thread(p->worker[i].thread, &its) && p->refused < 0) p->refused = pick(&p->cpus, i);
+    }
+    its = only(pick(&p->cpus, 0));
+    if (allowed(&before)) return;
+    if (bind_thread(pthread_self(), &its))
+        p->refused = pick(&p->cpus, 0);
+    else
+        bind_thread(pthread_self(), &before);
+}
+
+/* ---- shares ---------------------------------------------------------------------- */
+
+static void stop(waste_pool *p)
+{
+    int i;
+
+    pthread_mutex_lock(&p->mutex);
+    atomic_store(&p->quit, 1);
+    pthread_cond_broadcast(&p->start);
+    pthread_mutex_unlock(&p->mutex);
+    for (i = 1; i < p->size; i++) pthread_join(p->worker[i].thread, NULL);
+    pthread_cond_destroy(&p->end);
+    pthread_cond_destroy(&p->start);
+    pthread_mutex_destroy(&p->mutex);
+    waste_mem_free(p);
+}
+
+static waste_status make(waste_pool **out, int threads, const waste_cpus *cpus, waste_error *err)
+{
+    waste_pool *p = waste_mem_aligned(64, sizeof *p);
+
+    if (!p) return waste_fail(err, WASTE_NOMEM, "out of memory for %d threads", threads);
+    memset(p, 0, sizeof *p);
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->start, NULL);
+    pthread_cond_init(&p->end, NULL);
+    p->process = waste_process_id();
+    p->refused = -1;
+    p->size = 1;
+    start_workers(p, threads);
+    if (cpus) {
+        p->cpus = *cpus;
+        bind_all(p);
+    }
+    *out = p;
+    return WASTE_OK;
+}
+
+/* What differs between what is wanted and what there is. */
+static void tell(const waste_pool *p, int threads, const waste_cpus *cpus, char *to, size_t room)
+{
+    if (cpus && memcmp(cpus, &p->cpus, sizeof *cpus) != 0)
+        snprintf(to, room, "cpus: the threads of this process have %s already",
+                 count(&p->cpus) ? "others" : "none");
+    else if (threads > p->size)
+        snprintf(to, room, "threads: %d were asked for, the pool of this process has %d", threads,
+                 p->size);
+    else if (cpus && p->refused >= 0)
+        snprintf(to, room, "cpus: the system refused to bind a thread to CPU %d", p->refused);
+}
+
+waste_status waste_pool_hold(waste_pool **out, int threads, const waste_cpus *cpus, char *notice,
+                             size_t room, waste_error *err)
+{
+    waste_status st = WASTE_OK;
+
+    *out = NULL;
+    if (room) notice[0] = 0;
+    if (waste_process_enter(&gate)) the_pool = NULL; /* the parent's */
+    if (!the_pool) st = make(&the_pool, wanted(threads, cpus), cpus, err);
+    if (!st) {
+        the_pool->users++;
+        *out = the_pool;
+        tell(the_pool, threads > WASTE_POOL_MOST ? WASTE_POOL_MOST : threads, cpus, notice, room);
+    }
+    pthread_mutex_unlock(&gate.mutex);
+    return st;
+}
+
+void waste_pool_release(waste_pool *p)
+{
+    if (!p || p->process != waste_process_id()) return;
+    waste_process_enter(&gate);
+    if (--p->users == 0) {
+        the_pool = NULL;
+        stop(p); /* workers never ask for the gate */
+    }
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+int waste_pool_threads(int threads, const waste_cpus *cpus)
+{
+    int n;
+
+    if (waste_process_enter(&gate)) the_pool = NULL;
+    if (the_pool)
+        n = threads > 0 && threads < the_pool->size ? threads : the_pool->size;
+    else
+        n = wanted(threads, cpus);
+    pthread_mutex_unlock(&gate.mutex);
+    return n;
+}
+
+/* ---- jobs ------------------------------------------------------------------------- */
+
+void waste_pool_enter(waste_pool_turn *t, waste_pool *p, int threads)
+{
+    waste_cpus before, its;
+
+    memset(t, 0, sizeof *t);
+    if (!p || p->process != waste_process_id()) return;
+    t->pool = p;
+    t->threads = threads > 0 && threads < p->size ? threads : p->size;
+    atomic_fetch_add(&p->callers, 1);
+    if (!count(&p->cpus) || allowed(&before)) return;
+    its = only(pick(&p->cpus, 0));
+    if (bind_thread(pthread_self(), &its)) return;
+    memcpy(t->before, before.bit, sizeof t->before);
+    t->bound = 1;
+}
+
+void waste_pool_leave(waste_pool_turn *t)
+{
+    waste_cpus before;
+
+    if (!t->pool) return;
+    atomic_fetch_sub(&t->pool->callers, 1);
+    memcpy(before.bit, t->before, sizeof before.bit);
+    if (t->bound) bind_thread(pthread_self(), &before);
+    memset(t, 0, sizeof *t);
+}
+
+/* Until no worker is in the closed job any more: watching, then asleep. */
+static void wait_for_workers(waste_pool *p)
+{
+    const uint64_t since = waste_clock_ns();
+    unsigned looks = 0;
+
+    while (WORKERS(atomic_load_explicit(&p->state, memory_order_acquire))) {
+        if (++looks % LOOKS || waste_clock_ns() - since <= WASTE_POOL_WATCH_NS) {
+            relax();
+            continue;
+        }
+        pthread_mutex_lock(&p->mutex);
+        atomic_store(&p->caller_sleeps, 1);
+        while (WORKERS(atomic_load(&p->state))) pthread_cond_wait(&p->end, &p->mutex);
+        atomic_store(&p->caller_sleeps, 0);
+        pthread_mutex_unlock(&p->mutex);
+    }
+}
+
+static void run(waste_pool *p, int limit)
+{
+    const uint64_t job = JOB(atomic_load_explicit(&p->state, memory_order_relaxed)) + 1;
+
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store(&p->state, job << 32 | OPEN | (uint64_t)limit << 16);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(&p->start);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    take_pieces(p, 0);
+    if (WORKERS(atomic_fetch_and(&p->state, ~OPEN))) wait_for_workers(p);
+}
+
+void waste_pool_run(const waste_pool_turn *t, int64_t n, int64_t grain, waste_pool_part part,
+                    void *ctx)
+{
+    waste_pool *p = t->pool;
+    int limit = t->threads, others, idle = 0;
+
+    if (n <= 0) return;
+    if (p) {
+        others = atomic_load_explicit(&p->callers, memory_order_relaxed) - 1;
+        if (limit > p->size - others) limit = p->size - others;
+    }
+    if (!p || limit < 2 || n <= grain || !atomic_compare_exchange_strong(&p->busy, &idle, 1)) {
+        part(ctx, 0, 0, n);
+        return;
+    }
+    p->part = part;
+    p->ctx = ctx;
+    p->n = n;
+    p->grain = grain > 0 ? grain : 1;
+    run(p, limit);
+    atomic_store_explicit(&p->busy, 0, memory_order_release);
+}
