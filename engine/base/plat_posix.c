@@ -239,7 +239,7 @@ waste_status waste_file_load(const char *path, uint64_t max, char **data, size_t
                              waste_error *err)
 {
     waste_file f;
-    uint64_t size;
+    uint64_t size = 0;
     waste_status st;
     char *p;
 
