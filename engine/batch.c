@@ -181,11 +181,8 @@ static size_t gather(waste_batch *b)
 
     for (i = 0; i < b->n; i++) {
         member *m = &b->m[i];
-        waste_row two[2];
-
-        if (m->ended || waste_gen_rows(m->gen, two, 2) != 1) continue;
-        b->rows[n++] = two[0];
-        m->asked = 1;
+        if (!m->ended && waste_gen_pending(m->gen) == 1)
+            n += m->asked = waste_gen_rows(m->gen, b->rows + n, 1);
     }
     room = n + PROMPT_ROWS < WASTE_FORWARD_ROWS ? WASTE_FORWARD_ROWS - n : PROMPT_ROWS;
     for (i = 0; i < b->n && room; i++) {

@@ -289,6 +289,7 @@ static void begin_pass(waste_combine *c)
     for (t = c->first; t; t = t->next) c->last_tickets += t->in_pass > 0;
     memset(&c->why, 0, sizeof c->why);
     c->pass.least = c->model->least;
+    c->pass.cache = c->model->cache;
     if (c->model->cache) waste_cache_counts_get(c->model->cache, &c->before);
 }
 
@@ -385,7 +386,6 @@ waste_status waste_combine_open(waste_combine **out, waste_model *m, waste_error
     c->pass.kernels = &m->kernels;
     c->pass.quant = &m->container->manifest->quant;
     c->pass.banks = m->banks;
-    c->pass.cache = m->cache;
     c->pass.s = m->scratch;
     c->pass.lookahead = m->options.lookahead;
     c->pass.cancel = &c->cancel;

@@ -11,6 +11,7 @@
 #include "generate.h"
 #include "internal.h"
 #include "model/forward.h"
+#include "prefix.h"
 #include "prompt.h"
 #include "text/reply.h"
 #include "text/reply_json.h"
@@ -34,7 +35,11 @@ struct waste_gen {
     size_t first;        /* ids that were in seq when this began */
     size_t computed;     /* ids that are in seq */
     waste_seq *seq;
-    int borrowed;     /* seq is the caller's */
+    int borrowed; /* seq is the caller's */
+    int prefix_cache;
+    int met;          /* what others left was looked for */
+    size_t keep_at;   /* where to leave something; 0: nowhere */
+    int64_t reserved; /* positions; 0: none */
     uint64_t counted; /* bytes within the model's ceiling */
     float *logits;
     waste_sampler *sampler;
@@ -200,6 +205,7 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
     g->timeout_ms = params->timeout_ms;
     g->top_logprobs = params->top_logprobs < info->vocab ? params->top_logprobs : info->vocab;
     g->cancel = params->cancel;
+    g->prefix_cache = params->prefix_cache && !prompt->seq;
 
     st = take_prompt(g, c, prompt, &ahead, err);
     if (!st) st = fit(g, info, params->max_tokens, err);
@@ -281,18 +287,45 @@ static int asked(void *ctx)
     return g->stopped_by != WASTE_OK;
 }
 
-size_t waste_gen_rows(const waste_gen *g, waste_row *rows, size_t most)
+size_t waste_gen_pending(const waste_gen *g)
 {
-    const size_t left = g->ids.n - g->computed;
-    const size_t n = left < most ? left : most;
-    size_t i;
+    return g->ids.n - g->computed;
+}
 
+/* Looks for what others have left, as late as possible: in a batch that is what those
+ * before it leave. Memory was reserved for the sequence that it replaces. */
+static void meet(waste_gen *g)
+{
+    waste_seq *s;
+
+    g->met = 1;
+    s = waste_keep_fork(g->model, g->ids.id, g->n_prompt - 1);
+    if (s && g->reserved && waste_model_reserve(s, g->reserved, NULL)) {
+        waste_seq_free(s);
+        s = NULL;
+    }
+    if (s) {
+        waste_seq_free(g->seq);
+        g->seq = s;
+        g->first = g->computed = (size_t)waste_seq_length(s);
+    }
+    g->keep_at = waste_prefix_meet(g->model, g->ids.id, g->n_prompt, g->first);
+}
+
+size_t waste_gen_rows(waste_gen *g, waste_row *rows, size_t most)
+{
+    size_t left, n, i;
+
+    if (g->prefix_cache && !g->met) meet(g);
+    left = g->ids.n - g->computed;
+    if (g->computed < g->keep_at) left = g->keep_at - g->computed;
+    n = left < most ? left : most;
     for (i = 0; i < n; i++) {
         rows[i].seq = g->seq;
         rows[i].token = g->ids.id[g->computed + i];
         rows[i].logits = NULL;
     }
-    if (n && n == left) rows[n - 1].logits = g->logits;
+    if (n && g->computed + n == g->ids.n) rows[n - 1].logits = g->logits;
     return n;
 }
 
@@ -301,6 +334,7 @@ int waste_gen_stepped(waste_gen *g, size_t n)
     const size_t before = g->computed;
 
     g->computed += n;
+    if (g->computed == g->keep_at) waste_keep_prefix(g->seq, g->ids.id);
     if (before < g->n_prompt && g->computed >= g->n_prompt && g->prompt_ms == 0)
         g->prompt_ms = ms_since(g->start_ns);
     return g->computed == g->ids.n;
@@ -491,14 +525,18 @@ int waste_gen_broken(const waste_gen *g)
 
 waste_status waste_gen_reserve(waste_gen *g, waste_error *err)
 {
-    return waste_model_reserve(g->seq, (int64_t)g->n_prompt + g->limit, err);
+    const waste_status st = waste_model_reserve(g->seq, (int64_t)g->n_prompt + g->limit, err);
+
+    if (!st) g->reserved = (int64_t)g->n_prompt + g->limit;
+    return st;
 }
 
 waste_status waste_gen_rewind(waste_gen *g, waste_error *err)
 {
     waste_seq_free(g->seq);
     g->seq = NULL;
-    g->first = g->computed = 0;
+    g->first = g->computed = g->keep_at = 0;
+    g->met = 1;
     return waste_seq_new(&g->seq, g->model, err);
 }
 

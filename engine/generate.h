@@ -13,9 +13,10 @@
 
 /* Starts a token. WASTE_DONE, or the error it ended with, when it is over. */
 waste_status waste_gen_begin(waste_gen *g, waste_error *err);
+size_t waste_gen_pending(const waste_gen *g); /* rows to compute, before reuse */
 /* The next rows that its sequence has to compute, at most `most`; none never. The
  * last of them has logits. */
-size_t waste_gen_rows(const waste_gen *g, waste_row *rows, size_t most);
+size_t waste_gen_rows(waste_gen *g, waste_row *rows, size_t most);
 /* n of them were computed; 1 when that was the last. */
 int waste_gen_stepped(waste_gen *g, size_t n);
 /* Picks the token; st and *why are the step's. out is zero but for stats. */

@@ -48,7 +48,8 @@ struct waste_model {
     uint64_t step_began; /* clock; 0: no step runs */
     /* of all sequences and generations, against plan.sequences and plan.generation */
     uint64_t sequence_bytes, generation_bytes;
-    waste_resting *resting; /* resting sequences, latest first (keep.c) */
+    waste_resting *resting;      /* resting sequences, latest first (keep.c) */
+    struct waste_prefix *prefix; /* prompts seen lately */
     int has_identity;
     waste_identity identity;
     /* constant from opening on */
@@ -83,6 +84,18 @@ void waste_model_give_sequence(waste_model *m, uint64_t bytes);
 waste_status waste_model_reserve(waste_seq *s, int64_t positions, waste_error *err);
 /* Drops the sequence that has rested longest; 0 when none rests (keep.c). */
 int waste_keep_drop(waste_model *m);
+
+/* Bytes that sequences may still take (waste.c). */
+uint64_t waste_model_spare(waste_model *m);
+
+/* Beginnings of prompts rest as well, as many as this, and never in the place of what
+ * others left (keep.c). */
+#define WASTE_KEEP_PREFIXES 32
+/* Keeps a copy of s, if there is room; ids made it. */
+void waste_keep_prefix(const waste_seq *s, const int32_t *ids);
+/* A copy of the longest resting sequence whose tokens begin ids[0..n), or NULL. */
+waste_seq *waste_keep_fork(waste_model *m, const int32_t *ids, size_t n);
+size_t waste_keep_prefixes(const waste_model *m); /* how many; with the lock held */
 
 /* WASTE_BUSY in a process forked after the model was opened (waste.c). */
 waste_status waste_model_here(const waste_model *m, waste_error *err);

@@ -16,6 +16,7 @@ struct waste_resting {
     waste_resting *next;
     waste_seq *seq;
     uint64_t owner;
+    int prefix; /* nobody's: the beginning of prompts (prefix.c) */
     size_t n;
     int32_t id[]; /* n of them */
 };
@@ -177,7 +178,7 @@ static waste_resting *take_owned(waste_model *m, uint64_t owner)
 
     pthread_mutex_lock(&m->turn);
     for (at = &m->resting; *at && !found;) {
-        if ((*at)->owner == owner) {
+        if (!(*at)->prefix && (*at)->owner == owner) {
             found = *at;
             *at = found->next;
         } else {
@@ -188,17 +189,19 @@ static waste_resting *take_owned(waste_model *m, uint64_t owner)
     return found;
 }
 
-void waste_seq_rest(waste_seq *s, const int32_t *ids, uint64_t owner)
+static void put_back(waste_model *m, waste_resting *e)
 {
-    waste_model *m;
-    waste_resting *e = NULL, *before;
-    size_t n;
+    pthread_mutex_lock(&m->turn);
+    e->next = m->resting;
+    m->resting = e;
+    pthread_mutex_unlock(&m->turn);
+}
 
-    if (!s) return;
-    m = s->model;
-    n = (size_t)s->length;
-    if (m->process != waste_process_id()) return waste_seq_free(s);
-    while ((before = take_owned(m, owner))) entry_free(m, before);
+static void rest(waste_model *m, waste_seq *s, const int32_t *ids, uint64_t owner, int prefix)
+{
+    waste_resting *e = NULL;
+    const size_t n = (size_t)s->length;
+
     if (!s->broken && n && !waste_model_take_sequence(m, entry_bytes(n), NULL)) {
         e = waste_mem_alloc(entry_bytes(n));
         if (!e) waste_model_give_sequence(m, entry_bytes(n));
@@ -206,12 +209,20 @@ void waste_seq_rest(waste_seq *s, const int32_t *ids, uint64_t owner)
     if (!e) return waste_seq_free(s);
     e->seq = s;
     e->owner = owner;
+    e->prefix = prefix;
     e->n = n;
     memcpy(e->id, ids, n * sizeof *ids);
-    pthread_mutex_lock(&m->turn);
-    e->next = m->resting;
-    m->resting = e;
-    pthread_mutex_unlock(&m->turn);
+    put_back(m, e);
+}
+
+void waste_seq_rest(waste_seq *s, const int32_t *ids, uint64_t owner)
+{
+    waste_resting *before;
+
+    if (!s) return;
+    if (s->model->process != waste_process_id()) return waste_seq_free(s);
+    while ((before = take_owned(s->model, owner))) entry_free(s->model, before);
+    rest(s->model, s, ids, owner, 0);
 }
 
 /* Takes the best entry out of the list: longest, and the owner's among equals. */
@@ -235,14 +246,6 @@ static waste_resting *take_best(waste_model *m, const int32_t *ids, size_t n, ui
     return found;
 }
 
-static void put_back(waste_model *m, waste_resting *e)
-{
-    pthread_mutex_lock(&m->turn);
-    e->next = m->resting;
-    m->resting = e;
-    pthread_mutex_unlock(&m->turn);
-}
-
 /* While it is forked an entry is in nobody's list, so that it cannot be dropped. */
 waste_seq *waste_seq_wake(waste_model *m, const int32_t *ids, size_t n, uint64_t owner)
 {
@@ -252,7 +255,7 @@ waste_seq *waste_seq_wake(waste_model *m, const int32_t *ids, size_t n, uint64_t
     if (!m || !n || m->process != waste_process_id()) return NULL;
     e = take_best(m, ids, n, owner);
     if (!e) return NULL;
-    if (e->owner != owner && !waste_seq_fork(&s, e->seq, NULL)) {
+    if ((e->prefix || e->owner != owner) && !waste_seq_fork(&s, e->seq, NULL)) {
         put_back(m, e);
         return s;
     }
@@ -261,4 +264,75 @@ waste_seq *waste_seq_wake(waste_model *m, const int32_t *ids, size_t n, uint64_t
     e->seq = NULL;
     entry_free(m, e);
     return s;
+}
+
+/* ---- beginnings of prompts ------------------------------------------------------------ */
+
+/* Takes the beginning that was not used for longest out of the list, if there are more
+ * than `most`. */
+static waste_resting *take_oldest_prefix(waste_model *m, size_t most)
+{
+    waste_resting **at, **last = NULL, *found = NULL;
+    size_t n = 0;
+
+    pthread_mutex_lock(&m->turn);
+    for (at = &m->resting; *at; at = &(*at)->next) {
+        if (!(*at)->prefix) continue;
+        n++;
+        last = at;
+    }
+    if (n > most) {
+        found = *last;
+        *last = found->next;
+    }
+    pthread_mutex_unlock(&m->turn);
+    return found;
+}
+
+static int rests(waste_model *m, const int32_t *ids, size_t n)
+{
+    const waste_resting *e;
+
+    pthread_mutex_lock(&m->turn);
+    for (e = m->resting; e; e = e->next)
+        if (e->n == n && memcmp(e->id, ids, n * sizeof *ids) == 0) break;
+    pthread_mutex_unlock(&m->turn);
+    return e != NULL;
+}
+
+void waste_keep_prefix(const waste_seq *s, const int32_t *ids)
+{
+    waste_model *m = s->model;
+    const uint64_t need = waste_sequence_fork_bytes(s) + entry_bytes((size_t)s->length);
+    waste_resting *e;
+    waste_seq *f;
+
+    if (rests(m, ids, (size_t)s->length)) return;
+    while ((e = take_oldest_prefix(m, WASTE_KEEP_PREFIXES - 1))) entry_free(m, e);
+    while (waste_model_spare(m) < need) {
+        e = take_oldest_prefix(m, 0);
+        if (!e) return;
+        entry_free(m, e);
+    }
+    if (!waste_seq_fork(&f, s, NULL)) rest(m, f, ids, 0, 1);
+}
+
+waste_seq *waste_keep_fork(waste_model *m, const int32_t *ids, size_t n)
+{
+    waste_seq *s = NULL;
+    waste_resting *e = n ? take_best(m, ids, n, 0) : NULL;
+
+    if (!e) return NULL;
+    if (waste_model_spare(m) >= waste_sequence_fork_bytes(e->seq)) waste_seq_fork(&s, e->seq, NULL);
+    put_back(m, e);
+    return s;
+}
+
+size_t waste_keep_prefixes(const waste_model *m)
+{
+    const waste_resting *e;
+    size_t n = 0;
+
+    for (e = m->resting; e; e = e->next) n += e->prefix != 0;
+    return n;
 }

@@ -23,6 +23,7 @@ static void get_steps(waste_model *m, waste_model_stats *out)
     now = waste_clock_ns();
     if (m->step_began) out->step_ns += now - m->step_began;
     out->sequence_bytes = m->sequence_bytes + m->generation_bytes;
+    out->prefixes = waste_keep_prefixes(m);
     pthread_mutex_unlock(&m->turn);
     open = now - m->opened_ns;
     out->idle_ns = open > out->step_ns ? open - out->step_ns : 0;

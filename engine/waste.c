@@ -21,6 +21,7 @@
 #include "internal.h"
 #include "model/forward.h"
 #include "model/pack.h"
+#include "prefix.h"
 #include "store/reader.h"
 
 #define DEFAULT_CONTEXT 4096
@@ -185,8 +186,7 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     st = waste_model_options_check(&m->options, opt, err);
     if (st) return st;
     m->has_turn = pthread_mutex_init(&m->turn, NULL) == 0;
-    if (!m->has_turn)
-        return waste_fail(err, WASTE_NOMEM, "no lock could be made for the model");
+    if (!m->has_turn) return waste_fail(err, WASTE_NOMEM, "no lock could be made for the model");
     st = waste_container_open(&m->container, path, err);
     if (st) return st;
     c = &m->container->config;
@@ -205,6 +205,7 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     if (!st) st = waste_scratch_open(&m->scratch, c, WASTE_FORWARD_ROWS, m->threads, err);
     if (!st && has_experts(c)) st = open_experts(m, err);
     if (!st) st = waste_combine_open(&m->combine, m, err);
+    if (!st) st = waste_prefix_open(&m->prefix, err);
     return st;
 }
 
@@ -239,6 +240,7 @@ void waste_model_close(waste_model *m)
 {
     if (!m || m->process != waste_process_id()) return;
     while (waste_keep_drop(m)) continue;
+    waste_prefix_close(m->prefix);
     waste_combine_close(m->combine);
     waste_scratch_close(m->scratch);
     waste_cache_close(m->cache);
@@ -302,6 +304,16 @@ static waste_status take_bytes(waste_model *m, uint64_t *of, uint64_t bytes, was
         "the %s of %llu bytes leaves %llu for sequences, %llu more are needed",
         m->options.budget ? "budget" : "limit by usable RAM", (unsigned long long)m->plan.limit,
         (unsigned long long)(m->plan.sequences - before), (unsigned long long)(after - before));
+}
+
+uint64_t waste_model_spare(waste_model *m)
+{
+    uint64_t used;
+
+    pthread_mutex_lock(&m->turn);
+    used = taken(m);
+    pthread_mutex_unlock(&m->turn);
+    return used < m->plan.sequences ? m->plan.sequences - used : 0;
 }
 
 static void give_bytes(waste_model *m, uint64_t *of, uint64_t bytes)

@@ -201,6 +201,8 @@ typedef struct waste_model_options {
 
 typedef struct waste_model_stats {
     uint64_t tokens;                /* rows computed since open */
+    uint64_t reused;                /* positions of prompts that were taken over instead */
+    uint64_t prefixes;              /* beginnings of prompts that are kept */
     uint64_t hits, misses;          /* demand accesses: in memory (or on its way), and not */
     uint64_t guesses, guesses_used; /* speculative reads, and those a demand then met */
     uint64_t evictions;
@@ -449,6 +451,8 @@ typedef struct waste_gen_params {
     size_t n_stop;
     int64_t timeout_ms; /* 0: none */
     int top_logprobs;   /* alternatives reported per token, 0..20 */
+    int prefix_cache;   /* go on from what an earlier prompt has left where this one begins
+                         * like it, and leave the same; not with a borrowed sequence */
     waste_cancel cancel;
 } waste_gen_params;
 

@@ -16,7 +16,7 @@ SQLITE_EXTENSION_INIT3
 /* Fields as the options give them; NULL pointers and defaults mean "not given". */
 typedef struct fields {
     waste_str system, into;
-    int raw, markup, thinking, progress, stats;
+    int raw, markup, thinking, progress, stats, prefix_cache, cache;
     const waste_json *tokens, *bias, *stop, *chat;
     int64_t max_tokens, top_k, seed, timeout_ms, logprobs, parallel;
     double temperature, top_p, min_p, repetition, presence, frequency;
@@ -93,6 +93,8 @@ static const waste_option table[] = {
      "an integer from 0 to 1000000000000", NULL},
     {"logprobs", WASTE_OPTION_INT, WASTE_TAKES_LOGPROBS, AT(logprobs), 0, 20,
      "an integer from 0 to 20", NULL},
+    {"cache", WASTE_OPTION_BOOL, WASTE_TAKES_CACHE, AT(cache), 0, 0, "true or false", NULL},
+    {"prefix_cache", WASTE_OPTION_BOOL, SAMPLING, AT(prefix_cache), 0, 0, "true or false", NULL},
     {"parallel", WASTE_OPTION_INT, WASTE_TAKES_BATCH, AT(parallel), 1, WASTE_BATCH_MOST,
      "an integer from 1 to 256", NULL},
     {"into", WASTE_OPTION_TEXT, WASTE_TAKES_BATCH, AT(into), 0, 0, "the name of a table", NULL},
@@ -230,7 +232,8 @@ static fields defaults(const waste_gen_params *p)
                       .presence = p->presence_penalty,
                       .frequency = p->frequency_penalty,
                       .seed = (int64_t)p->seed,
-                      .timeout_ms = p->timeout_ms};
+                      .timeout_ms = p->timeout_ms,
+                      .prefix_cache = 1};
 
     return f;
 }
@@ -278,9 +281,11 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
     p->frequency_penalty = f.frequency;
     p->seed = (uint64_t)f.seed;
     p->timeout_ms = f.timeout_ms;
+    p->prefix_cache = f.prefix_cache;
     r->logprobs = f.logprobs >= 0;
     r->progress = f.progress;
     r->stats = f.stats;
+    r->cache = f.cache;
     p->top_logprobs = f.logprobs > 0 ? (int)f.logprobs : 0;
     *tokens = f.tokens;
     return WASTE_OK;

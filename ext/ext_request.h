@@ -14,7 +14,8 @@ enum {
     WASTE_TAKES_STATS = 16,    /* stats: where the answer has a place for them */
     WASTE_TAKES_LOGPROBS = 32, /* logprobs, likewise */
     WASTE_TAKES_CHAT = 64,     /* what shapes a conversation's prompt; the engine reads it */
-    WASTE_TAKES_BATCH = 128    /* parallel, into */
+    WASTE_TAKES_BATCH = 128,   /* parallel, into */
+    WASTE_TAKES_CACHE = 256    /* cache */
 };
 
 /* Text in `prompt` and `params` is borrowed from the SQL values and from `doc`,
@@ -24,7 +25,7 @@ typedef struct waste_request {
     waste_prompt prompt;
     waste_gen_params params;
     int logprobs; /* the option was given, if only as 0 */
-    int progress, stats;
+    int progress, stats, cache;
 
     waste_json *doc;
     int32_t *tokens;

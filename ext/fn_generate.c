@@ -6,7 +6,8 @@
  *     SELECT waste_generate_json('demo', 'What is the capital of Italy?',
  *                                '{"max_tokens":2}');
  *     -- {"text":"The capital","reasoning":null,"finish_reason":"length","usage":{
- *     -- "prompt_tokens":30,"completion_tokens":2,"total_tokens":32},"timings":{...}}
+ *     -- "prompt_tokens":30,"completion_tokens":2,"total_tokens":32,"reused_tokens":0},
+ *     -- "timings":{...}}
  *     SELECT waste_generate('demo', 'Classify the sentiment:', NULL, body) FROM reviews;
  *     SELECT waste_generate_json('demo', 'Hi', '{"stats":true}') -> 'stats';
  *     -- {"hits":293,"misses":191,"hit_rate":0.605371900826,"bytes_read":8253440,
@@ -16,7 +17,8 @@
  * hide in. A NULL model gives NULL; so does a NULL prompt, unless the options
  * carry {"tokens":[...]}. A NULL part is skipped, a BLOB is an error.
  *
- * Reads the container; writes nothing. When timeout_ms passes, waste_generate is
+ * Within a statement a call repeated is answered once. With {"cache":true} answers are
+ * kept in, and taken from, the table waste_cache; otherwise it writes nothing. When timeout_ms passes, waste_generate is
  * an error and waste_generate_json has finish_reason "timeout" and what was made
  * by then. An interrupt ends both with SQLITE_INTERRUPT. */
 #include <math.h>
@@ -25,6 +27,7 @@
 #include "ext_args.h"
 #include "ext_interrupt.h"
 #include "ext_logprobs.h"
+#include "ext_memo.h"
 #include "ext_models.h"
 #include "ext_progress.h"
 #include "ext_request.h"
@@ -33,6 +36,10 @@
 SQLITE_EXTENSION_INIT3
 
 typedef struct reply {
+    waste_buf call; /* the arguments (ext_memo.h) */
+    waste_str request;
+    waste_buf stored;                    /* the whole answer, if waste_cache has it */
+    waste_identity id;                   /* of the model, with the option "cache" */
     waste_buf text, reasoning, logprobs; /* logprobs: members of a JSON array */
     waste_finish finish;
     waste_usage usage;
@@ -41,6 +48,8 @@ typedef struct reply {
 
 static void reply_clear(reply *r)
 {
+    waste_buf_clear(&r->call);
+    waste_buf_clear(&r->stored);
     waste_buf_clear(&r->text);
     waste_buf_clear(&r->reasoning);
     waste_buf_clear(&r->logprobs);
@@ -83,6 +92,18 @@ static waste_status generate(reply *out, const waste_lease *l, const waste_reque
     return st == WASTE_DONE ? WASTE_OK : st;
 }
 
+static waste_status generate_or_find(reply *out, waste_conn *conn, const waste_lease *l,
+                                     const waste_request *r, waste_error *err)
+{
+    waste_status st = WASTE_DONE;
+
+    if (r->cache) {
+        st = waste_model_identity(l->model, &out->id, err);
+        if (!st) st = waste_memo_stored(&out->stored, conn, &out->id, out->request, err);
+    }
+    return st == WASTE_DONE ? generate(out, l, r, err) : st;
+}
+
 /* WASTE_DONE: the answer is NULL. */
 static waste_status answer(reply *out, waste_request *r, const char *who, waste_conn *conn,
                            unsigned takes, int argc, sqlite3_value **argv, waste_error *err)
@@ -94,28 +115,55 @@ static waste_status answer(reply *out, waste_request *r, const char *who, waste_
     memset(r, 0, sizeof *r);
     if (argc < 2) return waste_fail(err, WASTE_ARG, "%s needs a model and a prompt", who);
     if (sqlite3_value_type(argv[0]) == SQLITE_NULL) return WASTE_DONE;
-    st = waste_request_read(r, who, takes | WASTE_TAKES_PROMPT | WASTE_TAKES_SAMPLING, argv[1],
-                            argc > 2 ? argv[2] : NULL, err);
+    st = waste_request_read(r, who,
+                            takes | WASTE_TAKES_PROMPT | WASTE_TAKES_SAMPLING | WASTE_TAKES_CACHE,
+                            argv[1], argc > 2 ? argv[2] : NULL, err);
     if (!st) st = waste_request_parts(r, who, 4, argc - 3, argv + 3, err);
     if (st) return st;
 
     waste_interrupt_begin(&stop, waste_models_db(conn));
     r->params.cancel = waste_interrupt_cancel(&stop);
     st = waste_models_weights(&l, conn, argv[0], &r->params.cancel, err);
-    if (!st) st = generate(out, &l, r, err);
+    if (!st) st = generate_or_find(out, conn, &l, r, err);
     waste_models_end(&l);
     waste_interrupt_end(&stop);
     return st;
 }
 
+/* Makes `text`, or what was stored, the result, and remembers it. */
+static void give(sqlite3_context *ctx, reply *out, const waste_request *r, waste_buf *text,
+                 int json, waste_error *err)
+{
+    const int stored = out->stored.data != NULL;
+    waste_buf *b = stored ? &out->stored : text;
+
+    if (out->finish != WASTE_FINISH_TIMEOUT) {
+        if (r->cache && !stored &&
+            waste_memo_store(sqlite3_user_data(ctx), &out->id, out->request, b, err)) {
+            waste_args_fail(ctx, err);
+            return;
+        }
+        waste_memo_keep(ctx, &out->call, b);
+    }
+    if (json)
+        waste_args_result_json(ctx, b);
+    else
+        waste_args_result(ctx, b);
+}
+
 void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     reply out = {0};
-    waste_request r;
+    waste_request r = {0};
     waste_error err = {0};
-    waste_status st =
-        answer(&out, &r, "waste_generate", sqlite3_user_data(ctx), 0, argc, argv, &err);
+    waste_status st;
 
+    waste_memo_call(&out.call, &out.request, "waste_generate", argc, argv);
+    if (waste_memo_find(ctx, &out.call, 0)) {
+        reply_clear(&out);
+        return;
+    }
+    st = answer(&out, &r, "waste_generate", sqlite3_user_data(ctx), 0, argc, argv, &err);
     if (!st && out.finish == WASTE_FINISH_TIMEOUT)
         st = waste_fail(&err, WASTE_TIMEOUT, "waste_generate: timeout_ms %lld passed after %lld %s",
                         (long long)r.params.timeout_ms, (long long)out.usage.completion_tokens,
@@ -123,7 +171,7 @@ void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     if (st < 0)
         waste_args_fail(ctx, &err);
     else if (!st)
-        waste_args_result(ctx, &out.text);
+        give(ctx, &out, &r, &out.text, 0, &err);
     waste_request_clear(&r);
     reply_clear(&out);
 }
@@ -167,9 +215,10 @@ static void as_json(waste_buf *b, const reply *r, int logprobs, int stats)
     waste_buf_printf(b, ",\"finish_reason\":\"%s\"", finish_name(r->finish));
     waste_buf_printf(b,
                      ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
-                     "\"total_tokens\":%lld}",
+                     "\"total_tokens\":%lld,\"reused_tokens\":%lld}",
                      (long long)u->prompt_tokens, (long long)u->completion_tokens,
-                     (long long)(u->prompt_tokens + u->completion_tokens));
+                     (long long)(u->prompt_tokens + u->completion_tokens),
+                     (long long)u->reused_tokens);
     waste_buf_text(b, ",\"timings\":{\"prompt_ms\":");
     waste_args_number(b, u->prompt_ms);
     waste_buf_text(b, ",\"total_ms\":");
@@ -187,17 +236,23 @@ static void as_json(waste_buf *b, const reply *r, int logprobs, int stats)
 void waste_fn_generate_json(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     reply out = {0};
-    waste_request r;
+    waste_request r = {0};
     waste_buf json = {0};
     waste_error err = {0};
-    waste_status st = answer(&out, &r, "waste_generate_json", sqlite3_user_data(ctx),
-                             WASTE_TAKES_STATS | WASTE_TAKES_LOGPROBS, argc, argv, &err);
+    waste_status st;
 
+    waste_memo_call(&out.call, &out.request, "waste_generate_json", argc, argv);
+    if (waste_memo_find(ctx, &out.call, 1)) {
+        reply_clear(&out);
+        return;
+    }
+    st = answer(&out, &r, "waste_generate_json", sqlite3_user_data(ctx),
+                WASTE_TAKES_STATS | WASTE_TAKES_LOGPROBS, argc, argv, &err);
     if (st < 0) {
         waste_args_fail(ctx, &err);
     } else if (!st) {
-        as_json(&json, &out, r.logprobs, r.stats);
-        waste_args_result_json(ctx, &json);
+        if (!out.stored.data) as_json(&json, &out, r.logprobs, r.stats);
+        give(ctx, &out, &r, &json, 1, &err);
     }
     waste_buf_clear(&json);
     waste_request_clear(&r);

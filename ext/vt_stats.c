@@ -12,6 +12,8 @@
  *     names        by which waste_models of this database knows it; NULL if none
  *     users        connections of this process that have it open
  *     tokens       positions computed, prompts included
+ *     reused_tokens  positions of prompts that earlier ones had computed
+ *     prefixes     beginnings of prompts that are kept for that
  *     hits, misses expert records that were in memory (or on their way) when a
  *                  step wanted them, and that were not
  *     hit_rate     hits / (hits + misses); NULL before the first
@@ -51,6 +53,8 @@ enum {
     COL_NAMES,
     COL_USERS,
     COL_TOKENS,
+    COL_REUSED_TOKENS,
+    COL_PREFIXES,
     COL_HITS,
     COL_MISSES,
     COL_HIT_RATE,
@@ -95,8 +99,9 @@ static int stats_connect(sqlite3 *db, void *aux, int argc, const char *const *ar
     (void)message;
     return waste_table_connect(
         db, aux,
-        "CREATE TABLE x(path TEXT, names TEXT, users INTEGER, tokens INTEGER, hits INTEGER,"
-        " misses INTEGER, hit_rate REAL, guesses INTEGER, guesses_used INTEGER, evictions INTEGER,"
+        "CREATE TABLE x(path TEXT, names TEXT, users INTEGER, tokens INTEGER,"
+        " reused_tokens INTEGER, prefixes INTEGER, hits INTEGER, misses INTEGER, hit_rate REAL, "
+        "guesses INTEGER, guesses_used INTEGER, evictions INTEGER,"
         " bytes_read INTEGER, io_ms REAL, step_ms REAL, idle_ms REAL, warmed INTEGER,"
         " trunk_bytes INTEGER, scratch_bytes INTEGER, sequence_bytes INTEGER, cache_bytes INTEGER,"
         " memory_bytes INTEGER, budget_bytes INTEGER, cache_slots INTEGER, cache_used INTEGER,"
@@ -179,6 +184,8 @@ static int64_t count_of(const waste_shared_view *v, int column)
     switch (column) {
     case COL_USERS: return v->users;
     case COL_TOKENS: return (int64_t)s->tokens;
+    case COL_REUSED_TOKENS: return (int64_t)s->reused;
+    case COL_PREFIXES: return (int64_t)s->prefixes;
     case COL_HITS: return (int64_t)s->hits;
     case COL_MISSES: return (int64_t)s->misses;
     case COL_GUESSES: return (int64_t)s->guesses;

@@ -32,7 +32,7 @@
 #define OPEN       ((uint64_t)1 << 31)
 #define JOB(s)     ((s) >> 32)
 #define LIMIT(s)   ((int)((s) >> 16 & 0x7FFF))
-#define WORKERS(s) ((int)((s) & 0xFFFF))
+#define WORKERS(s) ((int)((s)&0xFFFF))
 
 #define LOOKS 32 /* between two looks at the clock */
 
@@ -179,15 +179,30 @@ static int is_sibling(const waste_cpus *may, int cpu)
     return 0;
 }
 
+/* CPUs' worth of time that a container's control group lets it have. */
+static int quota(void)
+{
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    long long time, period;
+    int n = WASTE_POOL_MOST;
+
+    if (!f) return n;
+    if (fscanf(f, "%lld %lld", &time, &period) == 2 && time > 0 && period > 0 && time / period < n)
+        n = (int)((time + period - 1) / period);
+    fclose(f);
+    return n;
+}
+
 static int cores(void)
 {
+    const int most = quota();
     waste_cpus may;
     int n = 0, i;
 
     if (allowed(&may)) return (int)sysconf(_SC_NPROCESSORS_ONLN);
     for (i = 0; i < WASTE_POOL_CPUS; i++)
         if (has(&may, i) && !is_sibling(&may, i)) n++;
-    return n;
+    return n < most ? n : most;
 }
 
 static int bind_thread(pthread_t thread, const waste_cpus *to)
@@ -348,7 +363,8 @@ static void bind_all(waste_pool *p)
 
     for (i = 1; i < p->size; i++) {
         its = only(pick(&p->cpus, i));
-        if (bind_thread(p->worker[i].thread, &its) && p->refused < 0) p->refused = pick(&p->cpus, i);
+        if (bind_thread(p->worker[i].thread, &its) && p->refused < 0)
+            p->refused = pick(&p->cpus, i);
     }
     its = only(pick(&p->cpus, 0));
     if (allowed(&before)) return;

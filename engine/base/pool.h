@@ -33,7 +33,8 @@ typedef struct waste_cpus {
 waste_status waste_pool_parse(waste_cpus *out, const char *text, waste_error *err);
 
 /* How many threads whoever holds the pool now would have: `threads` if given, else one
- * for each of `cpus`, else one for each physical core that the process may use; never
+ * for each of `cpus`, else one for each physical core that the process
+ * may use (fewer in a control group with less CPU time); never
  * more than a pool that is there already has. cpus may be NULL. */
 int waste_pool_threads(int threads, const waste_cpus *cpus);
 

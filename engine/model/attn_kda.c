@@ -15,8 +15,8 @@ static void convolve(const waste_pass *p, int which, const float *w, float *x, i
                      int64_t hi)
 {
     const waste_config *c = p->config;
-    waste_conv a = {p->n, c->kda_heads * c->kda_dim, c->taps,
-                    w,    x,                         p->s->kda_ring + (size_t)which * p->n};
+    waste_conv a = {
+        p->n, c->kda_heads * c->kda_dim, c->taps, w, x, p->s->kda_ring + (size_t)which * p->n};
 
     p->kernels->conv(&a, lo * c->kda_dim, hi * c->kda_dim);
 }

@@ -29,8 +29,7 @@ static void half_part(void *ctx, int thread, int64_t lo, int64_t hi)
 
     p->kernels->matmul(&gate, from, to);
     p->kernels->matmul(&up, from, to);
-    for (t = 0; t < (int64_t)p->n; t++)
-        p->kernels->act(&act, t * width + from, t * width + to);
+    for (t = 0; t < (int64_t)p->n; t++) p->kernels->act(&act, t * width + from, t * width + to);
 }
 
 void waste_ffn_rows(const waste_pass *p, const waste_ffn *f)

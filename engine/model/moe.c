@@ -230,6 +230,19 @@ static int64_t parts_for(int64_t threads, int64_t n)
     return parts;
 }
 
+/* So that the threads end at about the same time. */
+static void largest_first(group *g)
+{
+    size_t i, j;
+
+    for (i = 1; i < g->n; i++) {
+        const member m = g->member[i];
+
+        for (j = i; j && g->member[j - 1].n < m.n; j--) g->member[j] = g->member[j - 1];
+        g->member[j] = m;
+    }
+}
+
 /* Threads that the group's work is worth. */
 static int64_t useful_threads(const group *g)
 {
@@ -257,6 +270,7 @@ static void run_group(group *g)
         group_part(g, 0, 0, (int64_t)g->n);
         return;
     }
+    largest_first(g);
     g->parts = parts_for(threads, (int64_t)g->n);
     for (i = 0; i < g->n; i++) cut_rows |= !by_inputs(g, &g->member[i]);
     waste_pool_run(&p->turn, (int64_t)g->n * g->parts, 1, group_part, g);
@@ -303,7 +317,7 @@ static waste_status gather(group *g, waste_error *err)
     if (st) return st;
     waste_cache_ready(p->cache, &ready, &left);
     most = ready == left ? TOGETHER : few < half ? few : half;
-    while (!st && ready-- && g->n < most && rows < (size_t)p->s->rows) st = take(g, &rows, err);
+    while (!st && ready-- && g->n < most) st = take(g, &rows, err);
     return st;
 }
 

@@ -77,7 +77,7 @@ static void carve_moe(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->route_ids = waste_arena_take(a, tk, sizeof(int));
     s->route_weights = waste_arena_take(a, tk, sizeof(float));
     s->expert_in = waste_arena_take(a, c->latent ? t * w : 0, sizeof(float));
-    s->expert_h = waste_arena_take(a, 2 * t * (size_t)c->moe_width, sizeof(float));
+    s->expert_h = waste_arena_take(a, tk * (size_t)c->moe_width, sizeof(float));
     s->expert_out = waste_arena_take(a, tk * w, sizeof(float));
     s->expert_sum = waste_arena_take(a, t * w, sizeof(float));
     s->routed = waste_arena_take(a, c->latent ? t * (size_t)c->hidden : 0, sizeof(float));
@@ -86,8 +86,8 @@ static void carve_moe(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->first = waste_arena_take(a, e, sizeof(int));
     s->last = waste_arena_take(a, e, sizeof(int));
     s->next = waste_arena_take(a, tk, sizeof(int));
-    s->x_row = waste_arena_take(a, 2 * t, sizeof(int));
-    s->y_row = waste_arena_take(a, 2 * t, sizeof(int));
+    s->x_row = waste_arena_take(a, tk, sizeof(int));
+    s->y_row = waste_arena_take(a, tk, sizeof(int));
     s->tables = waste_arena_take(a, 1, waste_kernels_tables_most(c->expert_in));
 }
 
@@ -127,8 +127,7 @@ static void carve_lanes(waste_scratch *s, const waste_config *c, size_t t, waste
         l.work = waste_arena_take(a, 1, work);
         l.mix = waste_arena_take(a, mix, sizeof(float));
         l.kda_head = waste_arena_take(a, c->n_kda ? 4 * (size_t)c->kda_dim : 0, sizeof(float));
-        l.latent =
-            waste_arena_take(a, c->n_mla ? 2 * t * (size_t)c->kv_rank : 0, sizeof(float));
+        l.latent = waste_arena_take(a, c->n_mla ? 2 * t * (size_t)c->kv_rank : 0, sizeof(float));
         if (s->lane) s->lane[i] = l;
     }
 }

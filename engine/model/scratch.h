@@ -52,7 +52,7 @@ typedef struct waste_scratch {
     int *route_ids;           /* [T][top_k] */
     float *route_weights;     /* [T][top_k] */
     float *expert_in;         /* [T][expert_in] latent MoE: the projected input */
-    float *expert_h;          /* [2 * T][moe_width] of experts that run together */
+    float *expert_h;          /* [T * top_k][moe_width] of experts that run together */
     float *expert_out;        /* [T][top_k][expert_in] */
     float *expert_sum;        /* [T][expert_in] */
     float *routed;            /* [T][hidden] latent MoE: projected back */
@@ -60,7 +60,7 @@ typedef struct waste_scratch {
     int *uses;                /* like visit: how many rows chose it */
     int *first, *last;        /* [experts] ends of a chain of T * top_k places; -1: none */
     int *next;                /* [T * top_k] */
-    int *x_row, *y_row;       /* [2 * T], like expert_h */
+    int *x_row, *y_row;       /* [T * top_k], like expert_h */
     void *tables;             /* of one row, for all experts of a layer */
 } waste_scratch;
 

@@ -25,10 +25,11 @@ def one(db, sql, *args):
 
 # -- what others opened it with
 a, b = connect(), connect()
-one(a, "SELECT waste_open(?, '{\"budget\":\"1G\",\"io_threads\":1,\"lookahead\":3}')", K3)
+one(a, "SELECT waste_open(?, '{\"budget\":\"1G\",\"io_threads\":1,\"lookahead\":3,\"threads\":3}')", K3)
 for options, words in (('{"budget":"2G"}', ("budget 1073741824", "not 2147483648")), ('{"context":99}', ("context 4096", "not 99")),
                        ('{"direct_io":false}', ("direct_io on", "not off")), ('{"io_threads":5}', ("io_threads 1", "not 5")),
-                       ('{"lookahead":0}', ("lookahead 3", "not 0")), ('{"exclusive":true}', ("exclusive off", "not on"))):
+                       ('{"lookahead":0}', ("lookahead 3", "not 0")), ('{"exclusive":true}', ("exclusive off", "not on")),
+                       ('{"threads":7}', ("threads 3", "not 7")), ('{"cpus":"0"}', ("cpus ''", "not '0'"))):
     raises(lambda o=options: one(b, "SELECT waste_open(?, ?)", K3, o), K3, "is open here by 1 connection with", "waste_close", *words,
            name=f"opened without {options}")
 equal(json.loads(one(b, "SELECT waste_open(?, '{\"budget\":1073741824,\"direct_io\":true,\"lookahead\":3,\"usage\":\"table\"}')", K3))["connections"],
@@ -38,13 +39,16 @@ one(a, "SELECT waste_close(?)", K3)
 one(b, "SELECT waste_close(?)", K3)
 for options, words in (('{"io_threads":-1}', "0 to 16"), ('{"io_threads":99}', "0 to 16"), ('{"io_threads":1.5}', "0 to 16"), ('{"lookahead":-1}', "0 to 64"),
                        ('{"lookahead":"x"}', "0 to 64"), ('{"direct_io":"x"}', "true or false"), ('{"direct_io":2}', "true or false"),
-                       ('{"exclusive":2}', "true or false")):
+                       ('{"exclusive":2}', "true or false"), ('{"threads":-1}', "0 to 64"), ('{"threads":65}', "0 to 64"),
+                       ('{"threads":"2"}', "0 to 64"), ('{"cpus":0}', "CPU numbers"), ('{"cpus":""}', "CPU numbers"),
+                       ('{"cpus":"0,"}', "CPU numbers"), ('{"cpus":"5-0"}', "CPU numbers"), ('{"cpus":"0 3"}', "CPU numbers")):
     key = list(json.loads(options))[0]
     raises(lambda o=options: one(a, "SELECT waste_open(?, ?)", K3, o), f"option '{key}'", words, name=f"{options}")
 tokens = '{"tokens":[5,6,7],"max_tokens":12}'
 want = one(a, "SELECT group_concat(token) FROM waste_tokens(?, NULL, ?)", K3, tokens)
 one(a, "SELECT waste_close(?)", K3)
-for options in ('{"direct_io":false}', '{"io_threads":0}', '{"io_threads":8}', '{"lookahead":0}', '{"lookahead":32}', '{"exclusive":true,"verify":true}'):
+for options in ('{"direct_io":false}', '{"io_threads":0}', '{"io_threads":8}', '{"lookahead":0}', '{"lookahead":32}', '{"exclusive":true,"verify":true}',
+                '{"threads":1}', '{"threads":8}', '{"cpus":"0"}', '{"threads":2,"cpus":" 0 - 1 , 1000 "}'):
     one(a, "SELECT waste_open(?, ?)", K3, options)
     equal(one(a, "SELECT group_concat(token) FROM waste_tokens(?, NULL, ?)", K3, tokens), want, f"{options} changes no token")
     one(a, "SELECT waste_close(?)", K3)

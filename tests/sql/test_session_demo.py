@@ -2,12 +2,13 @@
 with a process for the last question, and in forks."""
 import json
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import demo  # noqa: E402
 from session import file, fresh, messages, number, one, process, stats  # noqa: E402
-from tap import SANITIZED, connect, done, equal, ok, skip_all  # noqa: E402
+from tap import EXTENSION, ROOT, SANITIZED, connect, done, equal, ok, skip_all  # noqa: E402
 
 if SANITIZED:
     skip_all("the same paths run on small models in test_session_state.py")
@@ -60,4 +61,18 @@ equal([int.from_bytes(stored[i:i + 4], "little") for i in range(0, len(stored), 
 equal(one(db, "SELECT waste_chat_json('m', ?, '{\"thinking\":false}') ->> 'content'", json.dumps(chat[:-1])), chat[-1]["content"],
       "and the stateless answer is the same")
 db.close()
+
+# -- the chat in the terminal, ended and started again
+def chat_py(*lines):
+    p = subprocess.run([sys.executable, os.path.join(ROOT, "examples", "python", "chat.py"), "--db", file("chat.db"), "--model", MODEL,
+                        "--extension", EXTENSION], input="\n".join(lines) + "\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    return p.stdout.replace("> ", "").split("\n")
+
+
+out = chat_py("My name is Rosa.", "/fork other", "My name is Adam.", "/undo", "/nonsense")
+equal(out[0], "Nice to meet you, Rosa!", "examples/python/chat.py talks")
+ok("/fork NAME, /undo, /log" in out, "it says what it knows")
+out = chat_py("What is my name?", "/log")
+equal(out[:2], ["[2 messages so far]", "Your name is Rosa."], "started again it goes on")
+equal(out[2:6], ["user: My name is Rosa.", "assistant: Nice to meet you, Rosa!", "user: What is my name?", "assistant: Your name is Rosa."], "and shows all that was said")
 done()
