@@ -15,7 +15,7 @@ AR ?= ar
 OBJCOPY ?= objcopy
 PYTHON ?= /usr/bin/python3
 SANITIZE ?=
-VERSION := $(shell sed -n 's/^\#define WASTE_VERSION "\(.*\)"/\1/p' engine/waste.h)
+VERSION := $(shell sed -n 's/^\#define WASTE_VERSION  *"\(.*\)"/\1/p' engine/waste.h)
 
 # No -march: the extension runs on any x86-64 or armv8; kernels for newer CPUs
 # are separate files with their own flags.
@@ -40,13 +40,16 @@ archive = $(shell $(CC) -print-file-name=lib$(1).a)
 JANSSON_A := $(BUILD)/libjansson-shared.a
 DEPS_A = $(JANSSON_A) $(call archive,deflate)
 
+# A job per processor, unless the caller has said how many.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
+
 # One short line per step; V=1 shows whole commands.
 Q := $(if $(V),,@)
 say = $(if $(V),,@echo '  $(1)')
 
 .PHONY: all deps deps-test demo test check asan ubsan tsan lint install clean oracles
 
-all: $(BUILD)/waste.so $(BUILD)/libwaste.a $(BUILD)/waste.pc
+all: $(BUILD)/waste.so $(BUILD)/libwaste.a
 
 $(BUILD)/engine/%.o: engine/%.c
 	@mkdir -p $(@D)
@@ -81,20 +84,17 @@ $(BUILD)/waste.so: $(EXT_OBJ) $(BUILD)/libwaste.a $(JANSSON_A)
 	$(Q)$(CC) -shared $(SAN) $(LDFLAGS) -o $@ $(EXT_OBJ) $(BUILD)/libwaste.a $(DEPS_A) \
 	  -Wl,--exclude-libs,ALL -Wl,--no-undefined -Wl,-z,relro,-z,now -lm -pthread
 
-$(BUILD)/waste.pc: Makefile engine/waste.h
-	@mkdir -p $(@D)
-	$(Q){ echo 'prefix=$(PREFIX)'; echo 'libdir=$${prefix}/lib'; echo 'includedir=$${prefix}/include'; echo; \
-	  echo 'Name: waste'; echo 'Description: mixture-of-experts models streamed from disk'; \
-	  echo 'Version: $(VERSION)'; echo 'Requires.private: jansson libdeflate'; \
-	  echo 'Libs: -L$${libdir} -lwaste'; echo 'Libs.private: -lm -pthread'; \
-	  echo 'Cflags: -I$${includedir}'; } > $@
-
+# The library is a static archive only, so its users need what it needs.
 install: all
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(BUILD)/waste.so $(DESTDIR)$(PREFIX)/lib/waste.so
 	install -m 644 $(BUILD)/libwaste.a $(DESTDIR)$(PREFIX)/lib/libwaste.a
 	install -m 644 engine/waste.h $(DESTDIR)$(PREFIX)/include/waste.h
-	install -m 644 $(BUILD)/waste.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/waste.pc
+	{ echo 'prefix=$(PREFIX)'; echo 'libdir=$${prefix}/lib'; echo 'includedir=$${prefix}/include'; echo; \
+	  echo 'Name: waste'; echo 'Description: mixture-of-experts models streamed from disk'; \
+	  echo 'Version: $(VERSION)'; echo 'Requires: jansson libdeflate'; \
+	  echo 'Libs: -L$${libdir} -lwaste -lm -pthread'; echo 'Cflags: -I$${includedir}'; \
+	} > $(DESTDIR)$(PREFIX)/lib/pkgconfig/waste.pc
 
 clean:
 	rm -rf build examples/demo/demo.waste
@@ -102,7 +102,7 @@ clean:
 # ---- what is missing on a fresh Debian or Ubuntu ------------------------
 
 DEB_BUILD := gcc libc6-dev binutils libsqlite3-dev sqlite3 libjansson-dev libdeflate-dev
-DEB_TEST := $(DEB_BUILD) libcmocka-dev perl python3 unicode-data
+DEB_TEST := $(DEB_BUILD) libcmocka-dev perl python3 unicode-data pkg-config strace
 
 # $(call install,packages): nothing when all are there; apt-get otherwise.
 define install
@@ -125,7 +125,7 @@ deps-test:
 # ---- the demo ---------------------------------------------------------------
 
 demo: deps
-	$(MAKE) --no-print-directory all
+	$(MAKE) $(JOBS) --no-print-directory all
 	@echo 'sqlite3 < examples/demo/demo.sql'
 	@rm -rf examples/demo/demo.waste
 	@sqlite3 :memory: < examples/demo/demo.sql

@@ -36,7 +36,7 @@ size_t waste_prefix_meet(waste_model *m, const int32_t *ids, size_t n, size_t ha
 {
     struct waste_prefix *p = m->prefix;
     const size_t some = (n - 1) / STRIDE, k = some < HASHES ? some : HASHES;
-    uint32_t hash[HASHES];
+    uint32_t hash[HASHES] = {0};
     uint64_t h = 0;
     size_t best = 0, i, j;
 

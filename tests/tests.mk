@@ -31,7 +31,7 @@ $(BUILD)/tests/fault/shim.so: tests/fault/shim.c
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -pthread $< -o $@ -ldl
 
 test: deps-test
-	$(MAKE) check
+	$(MAKE) $(JOBS) check
 
 # The suite itself, without installing anything.
 check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM)
@@ -40,11 +40,11 @@ check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM)
 
 # The same suite under a sanitizer, in its own build folder.
 asan:
-	$(MAKE) check SANITIZE=address BUILD=build-asan
+	$(MAKE) $(JOBS) check SANITIZE=address BUILD=build-asan
 ubsan:
-	$(MAKE) check SANITIZE=undefined BUILD=build-ubsan
+	$(MAKE) $(JOBS) check SANITIZE=undefined BUILD=build-ubsan
 tsan:
-	$(MAKE) check SANITIZE=thread BUILD=build-tsan
+	$(MAKE) $(JOBS) check SANITIZE=thread BUILD=build-tsan
 
 lint:
 	clang-format --dry-run --Werror $(ENGINE_SRC) $(EXT_SRC) $(UNIT_SRC) $(TOOL_SRC) $(wildcard tests/fault/*.c) $(wildcard engine/*.h engine/*/*.h ext/*.h)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/error.h"
 #include "internal.h"
 #include "model_files.h"
 
@@ -203,8 +204,10 @@ static void a_step_cut_short_breaks_its_sequence(void **state)
 
 /* ---- batches ------------------------------------------------------------------ */
 
-static void generate(waste_model *m, const int32_t *ids, size_t n, int64_t most, int32_t *out)
+/* Tokens that a generation alone gives. */
+static int64_t generate(waste_model *m, const int32_t *ids, size_t n, int64_t most)
 {
+    int64_t made = 0;
     waste_prompt p = {.tokens = ids, .n_tokens = n};
     waste_gen_params params;
     waste_gen_token t;
@@ -213,8 +216,9 @@ static void generate(waste_model *m, const int32_t *ids, size_t n, int64_t most,
     waste_gen_params_init(&params);
     params.max_tokens = most;
     assert_int_equal(waste_gen_open(&g, m, &p, &params, NULL), WASTE_OK);
-    while (!waste_gen_next(g, &t, NULL)) *out++ = t.token;
+    while (!waste_gen_next(g, &t, NULL)) made++;
     waste_gen_close(g);
+    return made;
 }
 
 static void a_batch_counts_and_ends_each(void **state)
@@ -225,7 +229,7 @@ static void a_batch_counts_and_ends_each(void **state)
     waste_batch_end end;
     waste_gen_params params;
     waste_usage u;
-    int32_t ids[20][90], alone[40];
+    int32_t ids[20][90];
     waste_error e = {0};
     waste_status st;
     int i, added = 0, ended = 0;
@@ -255,14 +259,68 @@ static void a_batch_counts_and_ends_each(void **state)
         waste_gen_usage(end.gen, &u);
         i = (int)((int32_t(*)[90])end.tag - ids);
         assert_int_equal(u.prompt_tokens, i * 4 + 1);
-        generate(m, ids[i], (size_t)u.prompt_tokens, 1 + i % 5, alone);
-        assert_true(u.completion_tokens >= 1 && u.completion_tokens <= 1 + i % 5);
+        assert_int_equal(u.completion_tokens,
+                         generate(m, ids[i], (size_t)u.prompt_tokens, 1 + i % 5));
         waste_gen_close(end.gen);
         ended++;
     }
     assert_int_equal(ended, 20);
     waste_batch_close(b);
     assert_int_equal(waste_mem_used(), before);
+    waste_model_close(m);
+}
+
+/* One record of the last layer cannot be read. */
+static waste_status bad_record(void *ctx, int layer, int expert, waste_error *err)
+{
+    if (layer != MODEL_LAYERS - 1 || expert != *(const int *)ctx) return WASTE_OK;
+    return waste_fail(err, WASTE_IO, "the disk does not give %d of %d", expert, layer);
+}
+
+static void a_record_that_fails_concerns_those_who_want_it(void **state)
+{
+    waste_model *m = open_model(&plain);
+    int32_t ids[MODEL_VOCAB];
+    waste_status st[MODEL_VOCAB];
+    waste_gen_params params;
+    waste_batch_end end;
+    waste_batch *b;
+    int expert, i, bad = 0;
+    (void)state;
+
+    waste_gen_params_init(&params);
+    params.max_tokens = 2;
+    for (expert = 0; expert < MODEL_EXPERTS && (bad == 0 || bad == VOCAB); expert++) {
+        waste_model_close(m);
+        m = open_model(&plain);
+        waste_banks_fault(m->banks, bad_record, &expert);
+        for (bad = i = 0; i < VOCAB; i++) {
+            const waste_prompt p = {.tokens = &ids[i], .n_tokens = 1};
+            waste_gen_token t;
+            waste_gen *g;
+
+            ids[i] = i;
+            assert_int_equal(waste_gen_open(&g, m, &p, &params, NULL), WASTE_OK);
+            while (!(st[i] = waste_gen_next(g, &t, NULL))) continue;
+            bad += st[i] == WASTE_IO;
+            waste_gen_close(g);
+        }
+        if (bad == 0 || bad == VOCAB) continue;
+        assert_int_equal(waste_batch_open(&b, m, VOCAB, NULL, NULL), WASTE_OK);
+        for (i = 0; i < VOCAB; i++) {
+            const waste_prompt p = {.tokens = &ids[i], .n_tokens = 1};
+
+            assert_int_equal(waste_batch_add(b, &p, &params, &ids[i], NULL), WASTE_OK);
+        }
+        while (!waste_batch_next(b, &end, NULL)) {
+            i = (int)((int32_t *)end.tag - ids);
+            assert_int_equal(end.error.status, st[i] == WASTE_IO ? WASTE_IO : WASTE_OK);
+            waste_gen_close(end.gen);
+        }
+        waste_batch_close(b);
+        break;
+    }
+    assert_true(bad > 0 && bad < VOCAB);
     waste_model_close(m);
 }
 
@@ -300,6 +358,7 @@ int main(void)
         cmocka_unit_test(who_is_cancelled_leaves_the_others_untouched),
         cmocka_unit_test(a_step_cut_short_breaks_its_sequence),
         cmocka_unit_test(a_batch_counts_and_ends_each),
+        cmocka_unit_test(a_record_that_fails_concerns_those_who_want_it),
         cmocka_unit_test(a_cancelled_batch_says_so),
     };
 

@@ -202,6 +202,7 @@ static void out_of_memory_is_reported(void **state)
 typedef struct caller {
     waste_pool *pool;
     _Atomic int *running, *most;
+    pthread_barrier_t *all;
     int rounds;
 } caller;
 
@@ -223,7 +224,7 @@ static void *call(void *arg)
     waste_pool_turn t;
 
     waste_pool_enter(&t, c->pool, 0);
-    pause_ns(20000000); /* until the others have theirs */
+    pthread_barrier_wait(c->all); /* until the others have theirs */
     while (c->rounds--) waste_pool_run(&t, 8, 1, busy_part, c);
     waste_pool_leave(&t);
     return NULL;
@@ -235,11 +236,14 @@ static void callers_share_the_threads(void **state)
     waste_pool *p = hold(3);
     caller c[3];
     pthread_t thread[3];
+    pthread_barrier_t all;
     (void)state;
 
-    for (int i = 0; i < 3; i++) c[i] = (caller){p, &running, &most, 20};
+    pthread_barrier_init(&all, NULL, 3);
+    for (int i = 0; i < 3; i++) c[i] = (caller){p, &running, &most, &all, 20};
     for (int i = 0; i < 3; i++) pthread_create(&thread[i], NULL, call, &c[i]);
     for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
+    pthread_barrier_destroy(&all);
     waste_pool_release(p);
     assert_true(most <= 3);
 }
