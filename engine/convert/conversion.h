@@ -93,8 +93,6 @@ typedef struct waste_convert_names {
 } waste_convert_names;
 waste_convert_names waste_convert_names_of(int layer);
 
-/* The bank that a layer has to get. */
-waste_resume_bank waste_convert_bank(const waste_convert *c, int layer);
 /* Whether bank and books of a layer are in the working directory, complete. */
 waste_status waste_convert_is_finished(const waste_convert *c, int layer, int *yes,
                                        waste_error *err);

@@ -149,14 +149,3 @@ waste_status waste_resume_walk(const waste_resume_bank *b, const char *path,
     waste_file_close(&f);
     return st;
 }
-
-void waste_resume_sum(const waste_resume_bank *b, const char *losses,
-                      waste_convert_loss sum[WASTE_RESUME_KINDS])
-{
-    size_t n, i;
-    waste_resume_loss *loss = load_losses(losses, &n);
-
-    memset(sum, 0, WASTE_RESUME_KINDS * sizeof *sum);
-    for (i = 0; n == (size_t)b->experts && i < n; i++) add(sum, loss + i);
-    waste_mem_free(loss);
-}

@@ -38,8 +38,4 @@ waste_status waste_resume_count(const waste_resume_bank *b, const char *path, co
  * record, exactly as many as there are experts. */
 waste_status waste_resume_walk(const waste_resume_bank *b, const char *path,
                                const waste_cancel *cancel, waste_error *err);
-/* The sum over the loss file of a finished bank; zeros when it is not whole. */
-void waste_resume_sum(const waste_resume_bank *b, const char *losses,
-                      waste_convert_loss sum[WASTE_RESUME_KINDS]);
-
 #endif

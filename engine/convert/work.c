@@ -25,7 +25,8 @@ waste_convert_names waste_convert_names_of(int layer)
     return n;
 }
 
-waste_resume_bank waste_convert_bank(const waste_convert *c, int layer)
+/* The bank that a layer has to get. */
+static waste_resume_bank bank_of(const waste_convert *c, int layer)
 {
     waste_resume_bank b = {
         waste_experts_layout(c->experts),     &c->quant, c->record, layer, c->settings.experts,
@@ -82,7 +83,7 @@ static void pass(waste_convert_pace *p, uint64_t units, uint64_t ns)
 waste_status waste_convert_is_finished(const waste_convert *c, int layer, int *yes,
                                        waste_error *err)
 {
-    const waste_resume_bank bank = waste_convert_bank(c, layer);
+    const waste_resume_bank bank = bank_of(c, layer);
     char path[WASTE_PATH_MAX];
     waste_convert_names name;
     waste_error why = {0};
@@ -257,7 +258,7 @@ static void remove_work_file(const waste_convert *c, const char *name, int tmp)
  * they are the same. */
 static waste_status take_books(waste_convert *c, const waste_convert_names *name, waste_error *err)
 {
-    const waste_resume_bank bank = waste_convert_bank(c, c->layer);
+    const waste_resume_bank bank = bank_of(c, c->layer);
     char path[WASTE_PATH_MAX], losses[WASTE_PATH_MAX];
     waste_buf books = {0};
     waste_status st = write_books(c, &books, err);

@@ -17,7 +17,8 @@ static void store32(unsigned char *p, uint32_t u)
     memcpy(p, &u, sizeof u);
 }
 
-int waste_tiles_step(waste_fmt fmt)
+/* Columns of a step; 0 for formats without tiles. */
+static int step_of(waste_fmt fmt)
 {
     switch (fmt) {
     case WASTE_FMT_Q8G: return 4;
@@ -84,7 +85,7 @@ static void pack_step(waste_fmt fmt, const unsigned char *from, size_t row_bytes
 
 static void pack_tile(const waste_matrix *w, const unsigned char *from, unsigned char *to)
 {
-    const int64_t steps = w->group / waste_tiles_step(w->fmt);
+    const int64_t steps = w->group / step_of(w->fmt);
     const int64_t group_bytes = waste_tiles_group_bytes(w);
     const size_t step_bytes = WASTE_TILE_ROWS * (size_t)(group_bytes / steps);
     int64_t g, s;
@@ -104,7 +105,7 @@ static void pack_scales(const waste_matrix *w, const uint16_t *from, uint16_t *t
 
 void waste_tiles_pack(waste_matrix *w, void *data, uint16_t *scales, void *temp)
 {
-    const int step = waste_tiles_step(w->fmt);
+    const int step = step_of(w->fmt);
     const size_t tile = WASTE_TILE_ROWS * (size_t)w->row_bytes;
     const size_t tile_scales = WASTE_TILE_ROWS * (size_t)w->n_groups;
     unsigned char *p = data;

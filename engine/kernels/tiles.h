@@ -22,9 +22,6 @@
  * could overflow 32 bits). */
 void waste_tiles_pack(waste_matrix *w, void *data, uint16_t *scales, void *temp);
 
-/* Columns of a step; 0 for formats without tiles. */
-int waste_tiles_step(waste_fmt fmt);
-
 /* Code of column `col` of a row as stored; scale times it is the weight. */
 int waste_tiles_code(waste_fmt fmt, const unsigned char *row, int64_t col);
 

@@ -158,12 +158,6 @@ void waste_forward_add(const waste_pass *p, float *x, const float *y, size_t n)
 
 /* ---- layers ----------------------------------------------------------------------- */
 
-waste_status waste_forward_cancelled(const waste_pass *p, int layer)
-{
-    if (!p->cancel || !p->cancel->asked || !p->cancel->asked(p->cancel->ctx)) return WASTE_OK;
-    return waste_fail(p->err, WASTE_CANCELLED, "cancelled in layer %d", layer);
-}
-
 static void norm_rows(const waste_pass *p, const float *w)
 {
     const size_t h = (size_t)p->config->hidden;
@@ -371,20 +365,4 @@ void waste_forward_keep(waste_pass *p, waste_row *rows, const unsigned char *kee
         n++;
     }
     p->n = n;
-}
-
-waste_status waste_forward(waste_pass *p, const waste_row *rows, size_t n)
-{
-    const size_t most = (size_t)p->s->rows;
-    waste_status st = WASTE_OK;
-
-    for (; n && !st; rows += p->n, n -= p->n) {
-        st = waste_forward_begin(p, rows, n < most ? n : most);
-        while (!st) {
-            if (p->layer < p->config->layers) st = waste_forward_cancelled(p, p->layer);
-            if (!st) st = waste_forward_layer(p);
-        }
-        if (st == WASTE_DONE) st = WASTE_OK;
-    }
-    return st;
 }

@@ -41,14 +41,10 @@ typedef struct waste_pass {
     size_t blocks; /* entries of the history */
 } waste_pass;
 
-/* Computes rows[0..n), any n, in chunks of s->rows. Rows are checked already,
- * their sequences have room. Sequences advance chunk by chunk: when this fails
- * and p->touched is set, those of the batch hold a half-made state. */
-waste_status waste_forward(waste_pass *p, const waste_row *rows, size_t n);
-
-/* One chunk in pieces, for whoever has to look up in between: begin, then layer until
- * it gives WASTE_DONE, which is when the logits are there and sequences have advanced.
- * The thread may be another one each time, with a turn of its own in the pool. */
+/* One chunk of at most s->rows rows in pieces, for whoever has to look up in between:
+ * begin, then layer until it gives WASTE_DONE, which is when the logits are there and
+ * sequences have advanced. Rows are checked already, their sequences have room. When a
+ * piece fails and p->touched is set, the sequences hold a half-made state. The thread may be another one each time, with a turn of its own in the pool. */
 waste_status waste_forward_begin(waste_pass *p, const waste_row *rows, size_t n);
 waste_status waste_forward_layer(waste_pass *p);
 /* Between layers: leaves only the rows t with keep[t]; all of a sequence or none. rows
@@ -101,8 +97,6 @@ void waste_forward_add(const waste_pass *p, float *x, const float *y, size_t n);
 /* y[i] = rmsnorm(x[i]) for n vectors of `width`, `stride` floats apart. */
 void waste_forward_norm(const waste_pass *p, const float *x, const float *w, float *y, size_t n,
                         size_t width, size_t stride);
-/* WASTE_CANCELLED when the caller says so. */
-waste_status waste_forward_cancelled(const waste_pass *p, int layer);
 
 /* The sub-layers, each from s->normed to s->out for the rows of the chunk, each
  * in the file of its name. The attention layers advance their sequences' state of
