@@ -60,7 +60,9 @@ def done():
 
 
 def _crash(kind, value, tb):
-    print("Bail out! " + "".join(traceback.format_exception(kind, value, tb)).replace("\n", " | "), flush=True)
+    """A script that dies fails by itself; no plan is printed, and the others go on."""
+    ok(False, f"the script ran to its end: {kind.__name__}: {value}")
+    print("# " + "".join(traceback.format_exception(kind, value, tb)).replace("\n", "\n# "), flush=True)
 
 
 sys.excepthook = _crash

@@ -8,7 +8,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from lib.tap import SANITIZED, connect, done, equal, ok, raises  # noqa: E402
+from lib.tap import SANITIZED, connect, done, equal, ok, raises, skip # noqa: E402
 from tiny import cases  # noqa: E402
 
 CHAT, K3 = cases.make("tiny-chat"), cases.make("k3")
@@ -91,6 +91,12 @@ raises(lambda: db.execute("SELECT n FROM waste_next(?, 'Hi', 1, '{\"progress\":t
 db.close()
 
 # -- a live line: a prompt and a reply of a second or so each
+try:
+    for end in pty.openpty():
+        os.close(end)
+except OSError as e:
+    skip(f"no terminal to be had: {e}", "the live line on a terminal", 8)
+    done()
 LONG = json.dumps({"tokens": [5 + i % 80 for i in range(2000 if SANITIZED else 30000)], "max_tokens": 500 if SANITIZED else 8000,
                    "progress": True, "logit_bias": {"2": None}})
 linear = cases.make("linear")
