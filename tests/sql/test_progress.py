@@ -106,11 +106,11 @@ took = time.monotonic() - began
 drawn = text.split("\r")
 prompts = [PROMPT.fullmatch(d.strip()) for d in drawn if d.startswith("[prompt")]
 lives = [LIVE.fullmatch(d.strip()) for d in drawn if "MB/token" in d]
-ok(prompts and all(prompts), f"{len(prompts)} lines during the prompt")
+ok(all(prompts) and (prompts or took < 2), f"{len(prompts)} lines during the prompt")
 done_so_far = [int(m.group(1)) for m in prompts if m]
 equal(done_so_far, sorted(done_so_far), "which goes forward")
 ok(all(n % 64 == 0 for n in done_so_far), "by passes of 64 tokens")  # how many are drawn is a matter of speed
-ok(lives and all(lives), f"{len(lives)} lines during the reply")
+ok(all(lives) and (lives or took < 2), f"{len(lives)} lines during the reply")
 ok(text.endswith("]\n") and CLOSING.fullmatch(drawn[-1].strip()) and text.count("\n") == 1, "the closing line takes the live one's place")
 ok(len(drawn) <= 5 * took + 3, f"{len(drawn)} redraws in {took:.1f} s: at most five a second")
 widths = [len(d.rstrip("\n")) for d in drawn[1:]]
