@@ -31,6 +31,7 @@
 #include "ext_models.h"
 #include "ext_progress.h"
 #include "ext_request.h"
+#include "ext_token_row.h"
 #include "fn.h"
 
 SQLITE_EXTENSION_INIT3
@@ -181,11 +182,6 @@ static void add_quoted(waste_buf *b, const waste_buf *text)
     waste_json_quote(b, text->data ? text->data : "", text->len);
 }
 
-static const char *finish_name(waste_finish f)
-{
-    return f == WASTE_FINISH_STOP ? "stop" : f == WASTE_FINISH_LENGTH ? "length" : "timeout";
-}
-
 static void add_stats(waste_buf *b, const reply *r)
 {
     const waste_step_stats *s = &r->sum;
@@ -212,7 +208,7 @@ static void as_json(waste_buf *b, const reply *r, int logprobs, int stats)
         add_quoted(b, &r->reasoning);
     else
         waste_buf_text(b, "null");
-    waste_buf_printf(b, ",\"finish_reason\":\"%s\"", finish_name(r->finish));
+    waste_buf_printf(b, ",\"finish_reason\":\"%s\"", waste_token_row_finish(r->finish));
     waste_buf_printf(b,
                      ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
                      "\"total_tokens\":%lld,\"reused_tokens\":%lld}",

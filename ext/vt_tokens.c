@@ -33,32 +33,15 @@
 #include "base/mem.h"
 #include "ext_args.h"
 #include "ext_interrupt.h"
-#include "ext_logprobs.h"
 #include "ext_progress.h"
 #include "ext_request.h"
 #include "ext_table.h"
+#include "ext_token_row.h"
 #include "vt.h"
 
 SQLITE_EXTENSION_INIT3
 
-enum {
-    COL_N,
-    COL_TOKEN,
-    COL_PIECE,
-    COL_REASONING,
-    COL_LOGPROB,
-    COL_TOP,
-    COL_REGION,
-    COL_FINISH,
-    COL_HITS,
-    COL_MISSES,
-    COL_BYTES_READ,
-    COL_MS,
-    COL_IO_MS,
-    COL_MODEL,
-    COL_PROMPT,
-    COL_OPTIONS
-};
+#define COL_MODEL WASTE_TOKEN_ROW_COLUMNS /* the first hidden column */
 
 typedef struct cursor {
     sqlite3_vtab_cursor base;
@@ -78,12 +61,10 @@ static int tokens_connect(sqlite3 *db, void *aux, int argc, const char *const *a
     (void)argc;
     (void)argv;
     (void)message;
-    return waste_table_connect(
-        db, aux,
-        "CREATE TABLE x(n INTEGER, token INTEGER, piece TEXT, reasoning TEXT, logprob REAL,"
-        " top TEXT, region TEXT, finish TEXT, hits INTEGER, misses INTEGER, bytes_read INTEGER,"
-        " ms REAL, io_ms REAL, model HIDDEN, prompt HIDDEN, options HIDDEN)",
-        out);
+    return waste_table_connect(db, aux,
+                               "CREATE TABLE x(" WASTE_TOKEN_ROW_DECLARED
+                               ", model HIDDEN, prompt HIDDEN, options HIDDEN)",
+                               out);
 }
 
 static int tokens_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
@@ -121,7 +102,7 @@ static int tokens_close(sqlite3_vtab_cursor *base)
 static int tokens_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
 {
     (void)t;
-    return waste_table_plan(info, COL_MODEL, 3, 2, COL_N,
+    return waste_table_plan(info, COL_MODEL, 3, 2, WASTE_TOKEN_ROW_N,
                             "waste_tokens needs a model and a prompt");
 }
 
@@ -186,56 +167,15 @@ static int tokens_eof(sqlite3_vtab_cursor *base)
     return ((cursor *)base)->eof;
 }
 
-static const char *region_name(waste_region r)
-{
-    static const char *const names[] = {"answer", "reasoning", "tools", "markup"};
-    return names[r];
-}
-
-static const char *finish_name(waste_finish f)
-{
-    static const char *const names[] = {NULL, "stop", "length", "timeout"};
-    return names[f];
-}
-
-static void column_top(const cursor *c, sqlite3_context *ctx)
-{
-    waste_buf top = {0};
-
-    waste_logprobs_top(&top, c->lease.container, &c->token);
-    waste_args_result_json(ctx, &top);
-}
-
 static int tokens_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
 {
     const cursor *c = (const cursor *)base;
-    const waste_gen_token *t = &c->token;
-    const char *finish = finish_name(t->finish);
 
-    switch (column) {
-    case COL_N: sqlite3_result_int64(ctx, t->index + 1); break;
-    case COL_TOKEN:
-        if (t->token >= 0) sqlite3_result_int(ctx, t->token);
-        break;
-    case COL_PIECE: waste_table_text(ctx, t->piece.text, t->piece.bytes); break;
-    case COL_REASONING: waste_table_text(ctx, t->reasoning.text, t->reasoning.bytes); break;
-    case COL_LOGPROB:
-        if (t->token >= 0) sqlite3_result_double(ctx, t->logprob);
-        break;
-    case COL_TOP:
-        if (c->request.logprobs && t->token >= 0) column_top(c, ctx);
-        break;
-    case COL_REGION: sqlite3_result_text(ctx, region_name(t->region), -1, SQLITE_STATIC); break;
-    case COL_FINISH:
-        if (finish) sqlite3_result_text(ctx, finish, -1, SQLITE_STATIC);
-        break;
-    case COL_HITS: sqlite3_result_int64(ctx, (sqlite3_int64)t->stats.hits); break;
-    case COL_MISSES: sqlite3_result_int64(ctx, (sqlite3_int64)t->stats.misses); break;
-    case COL_BYTES_READ: sqlite3_result_int64(ctx, (sqlite3_int64)t->stats.bytes_read); break;
-    case COL_MS: sqlite3_result_double(ctx, t->ms); break;
-    case COL_IO_MS: sqlite3_result_double(ctx, (double)t->stats.io_ns / 1e6); break;
-    default: waste_table_args_column(&c->args, column - COL_MODEL, ctx); break;
-    }
+    if (column >= COL_MODEL)
+        waste_table_args_column(&c->args, column - COL_MODEL, ctx);
+    else
+        waste_token_row_column(ctx, &c->token, column,
+                               c->request.logprobs ? c->lease.container : NULL);
     return SQLITE_OK;
 }
 

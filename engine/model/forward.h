@@ -15,7 +15,7 @@
 
 #define WASTE_FORWARD_ROWS 64 /* rows computed together; more are taken in turns */
 
-#define WASTE_LOOKAHEAD      6  /* experts guessed per layer, by default (docs/measured.md) */
+#define WASTE_LOOKAHEAD      6  /* experts guessed per layer, by default */
 #define WASTE_LOOKAHEAD_MOST 64 /* where an option is refused */
 
 /* Everything a pass needs, and the chunk it is at. */
