@@ -82,11 +82,4 @@ const waste_usage_choice *waste_models_usage(const waste_lease *l);
 /* Appends the names in waste_models that lead to the container, ", " between. */
 void waste_models_names(waste_buf *out, waste_conn *c, const uint64_t id[2]);
 
-/* Adds the model options in `object` to the wish. `who` is for messages. */
-waste_status waste_models_wish(waste_wish *wish, const waste_json *object, const char *who,
-                               waste_error *err);
-/* The same with waste_plan's own "probe" among them, which *probe gets. */
-waste_status waste_models_wish_probe(waste_wish *wish, int *probe, const waste_json *object,
-                                     const char *who, waste_error *err);
-
 #endif

@@ -179,7 +179,7 @@ static waste_status check_options(char **out, sqlite3_value *v, waste_error *err
     memset(&wish, 0, sizeof wish);
     if (!v) return WASTE_OK;
     st = waste_args_object(&doc, v, "waste_register: options", err);
-    if (!st) st = waste_models_wish(&wish, doc, "waste_register", err);
+    if (!st) st = waste_wish_read(&wish, doc, "waste_register", err);
     if (!st) st = absolute_usage(usage, &wish.usage, err);
     if (!st && usage[0]) st = replace_usage(&changed, doc, usage, err);
     if (!st && doc && !usage[0]) st = waste_args_text(v, "options", &given, err);

@@ -56,9 +56,9 @@ static waste_status read_options(waste_wish *wish, int *probe, const waste_model
     if (ref->options)
         st = waste_args_object_text(&row, ref->options, strlen(ref->options),
                                     "options in waste_models", err);
-    if (!st) st = waste_models_wish(wish, row, "options in waste_models", err);
+    if (!st) st = waste_wish_read(wish, row, "options in waste_models", err);
     if (!st && argument) st = waste_args_object(&mine, argument, "waste_plan: options", err);
-    if (!st) st = waste_models_wish_probe(wish, probe, mine, "waste_plan", err);
+    if (!st) st = waste_wish_read_probe(wish, probe, mine, "waste_plan", err);
     waste_json_free(mine);
     waste_json_free(row);
     return st;
