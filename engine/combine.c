@@ -5,10 +5,11 @@
  * pass. The list, and of tickets all that both sides see, is guarded by the model's
  * lock, which is never held while computing or while a callback runs.
  *
- * A caller that is cancelled only says so (`left`); at the next layer the leader takes
- * its rows out. A leader that is cancelled does the same with its own and leaves the
- * pass where it is: the next in the list goes on with it. What always holds: if the
- * list is not empty, somebody leads or has been woken to. */
+ * A caller that is cancelled only says so (`left`); the leader lets it go at the next
+ * layer or, since that may take seconds, while the layer is at its experts, when nobody
+ * looks at sequences. A leader that is cancelled does the same with itself and leaves the
+ * pass where it is: the next in the list goes on with it. What always holds: if the list
+ * is not empty, somebody leads or has been woken to. */
 #include "combine.h"
 
 #include <pthread.h>
@@ -53,7 +54,7 @@ struct waste_combine {
     waste_model *model;
     waste_pass pass;
     waste_row rows[WASTE_FORWARD_ROWS];
-    ticket *owner[WASTE_FORWARD_ROWS];
+    ticket *owner[WASTE_FORWARD_ROWS]; /* NULL: has gone, the row is to be taken out */
     waste_error why;
     waste_cancel cancel;
     waste_cache_counts before;
@@ -179,19 +180,50 @@ static void gather(waste_combine *c)
 
 /* ---- the leader's work; without the lock --------------------------------------------- */
 
-/* Asked within a layer, where only the whole pass can be given up. */
-static int all_left(void *ctx)
+/* Those who have left get their end. With the lock held. */
+static void release(waste_combine *c)
+{
+    ticket *t, *next;
+    size_t i;
+
+    for (i = 0; i < c->pass.n; i++)
+        if (c->owner[i] && c->owner[i]->left) c->owner[i] = NULL;
+    for (t = c->first; t; t = next) {
+        next = t->next;
+        if (t->left) fail(c, t, WASTE_CANCELLED, "cancelled");
+    }
+}
+
+/* Rows that somebody waits for. With the lock held. */
+static size_t wanted(const waste_combine *c)
+{
+    size_t i, n = 0;
+
+    for (i = 0; i < c->pass.n; i++) n += c->owner[i] != NULL;
+    return n;
+}
+
+/* Asked within the pieces of a pass: whether to stop there. Experts go on for those who
+ * stay, as long as the leader is one of them; what comes before the first layer is so
+ * little that it begins anew without those who have left. */
+static int stop(void *ctx)
 {
     waste_combine *c = ctx;
     waste_model *m = c->model;
-    int all = 1;
     size_t i;
+    int yes = 0;
 
     pthread_mutex_lock(&m->turn);
     if (is_cancelled(m, c->leader)) c->leader->left = 1;
-    for (i = 0; i < c->pass.n; i++) all &= c->owner[i]->left;
+    if (c->pass.half) {
+        release(c);
+        yes = c->leader->over || !wanted(c);
+    } else {
+        for (i = 0; i < c->pass.n; i++) yes |= c->owner[i]->left;
+        yes |= c->leader->left;
+    }
     pthread_mutex_unlock(&m->turn);
-    return all;
+    return yes;
 }
 
 /* Between layers: rows of those who have left go. WASTE_CANCELLED when there are none
@@ -202,18 +234,14 @@ static waste_status let_go(waste_combine *c)
     unsigned char keep[WASTE_FORWARD_ROWS];
     waste_status st = WASTE_OK;
     size_t i, n = 0;
-    ticket *t, *next;
 
     pthread_mutex_lock(&m->turn);
     if (is_cancelled(m, c->leader)) c->leader->left = 1;
-    for (i = 0; i < c->pass.n; i++) keep[i] = !c->owner[i]->left;
+    release(c);
+    for (i = 0; i < c->pass.n; i++) keep[i] = c->owner[i] != NULL;
     waste_forward_keep(&c->pass, c->rows, keep);
     for (i = 0; n < c->pass.n; i++)
         if (keep[i]) c->owner[n++] = c->owner[i];
-    for (t = c->first; t; t = next) {
-        next = t->next;
-        if (t->left) fail(c, t, WASTE_CANCELLED, "cancelled");
-    }
     if (c->pass.n == 0)
         st = WASTE_CANCELLED;
     else if (c->leader->over)
@@ -222,7 +250,8 @@ static waste_status let_go(waste_combine *c)
     return st;
 }
 
-/* Begins the pass or goes on with it, to WASTE_DONE or whatever else ends it. */
+/* Begins the pass or goes on with it, to WASTE_DONE or whatever else ends it;
+ * WASTE_BUSY: others are to go on. */
 static waste_status compute(waste_combine *c, int resumed)
 {
     waste_status st = WASTE_OK;
@@ -232,13 +261,23 @@ static waste_status compute(waste_combine *c, int resumed)
         st = waste_forward_begin(&c->pass, c->rows, c->pass.n);
     }
     while (!st) {
-        st = let_go(c);
+        if (!c->pass.half) st = let_go(c);
         if (!st) st = waste_forward_layer(&c->pass);
     }
-    return st;
+    if (st != WASTE_CANCELLED) return st;
+    return c->pass.half && wanted(c) ? WASTE_BUSY : WASTE_CANCELLED;
 }
 
 /* ---- leading; with the lock held at both ends ------------------------------------------ */
+
+/* A pass that was stopped before it changed anything: those who stay are in the next. */
+static void dissolve(waste_combine *c)
+{
+    ticket *t;
+
+    release(c);
+    for (t = c->first; t; t = t->next) t->in_pass = 0;
+}
 
 /* Everybody in the pass gets what it has come to. */
 static void deliver(waste_combine *c, waste_status st, const waste_step_stats *stats)
@@ -318,6 +357,8 @@ static void lead(waste_combine *c, ticket *t)
     c->busy = 0;
     if (st == WASTE_BUSY)
         c->paused = 1;
+    else if (st == WASTE_CANCELLED && !c->pass.touched)
+        dissolve(c);
     else
         end_pass(c, st);
 }
@@ -378,7 +419,7 @@ waste_status waste_combine_open(waste_combine **out, waste_model *m, waste_error
         return waste_fail(err, WASTE_NOMEM, "out of memory for the steps of a model");
     }
     c->model = m;
-    c->cancel.asked = all_left;
+    c->cancel.asked = stop;
     c->cancel.ctx = c;
     c->pass.config = &m->container->config;
     c->pass.weights = m->weights;

@@ -13,8 +13,8 @@ waste_status waste_combine_open(waste_combine **out, waste_model *m, waste_error
 void waste_combine_close(waste_combine *c); /* NULL is fine */
 
 /* Computes rows that are checked and have room, n > 0; any thread. Returns soon after
- * the caller's cancel says so, whatever the others do: its rows leave the pass at the
- * next layer, and only its sequences are broken. */
+ * the caller's cancel says so, whatever the others do: its rows leave the pass, and only
+ * its sequences are broken. */
 waste_status waste_combine_run(waste_model *m, const waste_row *rows, size_t n,
                                const waste_cancel *cancel, waste_step_stats *stats,
                                waste_error *err);

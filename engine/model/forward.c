@@ -218,42 +218,62 @@ static waste_status feed_forward(const waste_pass *p, int layer)
     return WASTE_OK;
 }
 
-static waste_status plain_layer(waste_pass *p, int layer)
+/* The history of Attention Residuals before and after the attention: the running sum
+ * is read together with it, becomes an entry at a block's first layer and starts anew
+ * with that attention's output. */
+static int opens_block(const waste_pass *p)
 {
-    const size_t n = p->n * (size_t)p->config->hidden;
-    waste_status st;
-
-    attention(p, layer);
-    waste_forward_add(p, p->s->x, p->s->out, n);
-    st = feed_forward(p, layer);
-    if (!st) waste_forward_add(p, p->s->x, p->s->out, n);
-    return st;
+    return p->layer % p->config->ares_block == 0;
 }
 
-/* One layer with Attention Residuals. *blocks counts the history's entries. At a
- * block's first layer the running sum becomes an entry and starts anew with the
- * attention's output. */
-static waste_status ares_layer(waste_pass *p, int layer, size_t *blocks)
+static void before_attention(waste_pass *p)
 {
-    const waste_layer *l = &p->weights->layer[layer];
+    const waste_layer *l = &p->weights->layer[p->layer];
     waste_scratch *s = p->s;
     const size_t h = (size_t)p->config->hidden, bytes = p->n * h * sizeof(float);
-    const int opens = layer % p->config->ares_block == 0;
-    waste_status st;
 
     memcpy(s->sum, s->x, bytes);
-    if (*blocks) read_history(p, *blocks, s->sum, l->attn_res_norm, l->attn_res_proj);
-    if (opens) memcpy(s->history + (*blocks)++ * (size_t)s->rows * h, s->sum, bytes);
-    attention(p, layer);
-    if (opens)
-        memcpy(s->sum, s->out, bytes);
+    if (p->blocks) read_history(p, p->blocks, s->sum, l->attn_res_norm, l->attn_res_proj);
+    if (opens_block(p)) memcpy(s->history + p->blocks++ * (size_t)s->rows * h, s->sum, bytes);
+}
+
+static void after_attention(const waste_pass *p)
+{
+    const waste_layer *l = &p->weights->layer[p->layer];
+    waste_scratch *s = p->s;
+    const size_t n = p->n * (size_t)p->config->hidden;
+
+    if (opens_block(p))
+        memcpy(s->sum, s->out, n * sizeof(float));
     else
-        waste_forward_add(p, s->sum, s->out, p->n * h);
-    read_history(p, *blocks, s->sum, l->ffn_res_norm, l->ffn_res_proj);
-    st = feed_forward(p, layer);
+        waste_forward_add(p, s->sum, s->out, n);
+    read_history(p, p->blocks, s->sum, l->ffn_res_norm, l->ffn_res_proj);
+}
+
+/* The layer's first half: attention, which changes the sequences. */
+static void mix_tokens(waste_pass *p)
+{
+    const int ares = p->config->ares_block > 0;
+
+    if (ares) before_attention(p);
+    attention(p, p->layer);
+    if (ares)
+        after_attention(p);
+    else
+        waste_forward_add(p, p->s->x, p->s->out, p->n * (size_t)p->config->hidden);
+}
+
+/* Its second half: only scratch changes, and x only when all else is done, so that it
+ * can be done again. */
+static waste_status mix_channels(waste_pass *p)
+{
+    const size_t n = p->n * (size_t)p->config->hidden;
+    const int ares = p->config->ares_block > 0;
+    waste_status st = feed_forward(p, p->layer);
+
     if (st) return st;
-    waste_forward_add(p, s->sum, s->out, p->n * h);
-    memcpy(s->x, s->sum, bytes);
+    waste_forward_add(p, ares ? p->s->sum : p->s->x, p->s->out, n);
+    if (ares) memcpy(p->s->x, p->s->sum, n * sizeof(float));
     return WASTE_OK;
 }
 
@@ -319,20 +339,27 @@ waste_status waste_forward_begin(waste_pass *p, const waste_row *rows, size_t n)
     p->rows = rows;
     p->n = n;
     p->layer = 0;
+    p->half = 0;
     p->blocks = 0;
     return begin(p);
 }
 
 waste_status waste_forward_layer(waste_pass *p)
 {
-    const waste_config *c = p->config;
-    const int layer = p->layer;
+    waste_status st;
     size_t t;
 
-    if (layer < c->layers) {
-        p->touched = 1;
+    if (p->layer < p->config->layers) {
+        if (!p->half) {
+            p->touched = 1;
+            mix_tokens(p);
+            p->half = 1;
+        }
+        st = mix_channels(p);
+        if (st) return st;
+        p->half = 0;
         p->layer++;
-        return c->ares_block > 0 ? ares_layer(p, layer, &p->blocks) : plain_layer(p, layer);
+        return WASTE_OK;
     }
     if (p->blocks)
         read_history(p, p->blocks, p->s->x, p->weights->out_res_norm, p->weights->out_res_proj);

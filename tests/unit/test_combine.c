@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -202,6 +203,120 @@ static void a_step_cut_short_breaks_its_sequence(void **state)
     waste_model_close(m);
 }
 
+/* ---- while a read hangs --------------------------------------------------------- */
+
+static atomic_int gate_open;
+
+static waste_status gate(void *ctx, int layer, int expert, waste_error *err)
+{
+    (void)ctx;
+    (void)layer;
+    (void)expert;
+    (void)err;
+    while (!atomic_load(&gate_open)) usleep(300);
+    return WASTE_OK;
+}
+
+/* A step of three rows that can be told to leave. */
+typedef struct visitor {
+    waste_model *m;
+    pthread_t thread;
+    int first; /* token */
+    atomic_int asked, leave;
+    waste_status st;
+    float logits[3][VOCAB];
+} visitor;
+
+static int visitor_asked(void *ctx)
+{
+    visitor *v = ctx;
+
+    atomic_fetch_add(&v->asked, 1);
+    return atomic_load(&v->leave);
+}
+
+static void *visit(void *ctx)
+{
+    visitor *v = ctx;
+    const waste_cancel cancel = {visitor_asked, v};
+    waste_row rows[3];
+    waste_seq *s;
+    int i;
+
+    v->st = waste_seq_new(&s, v->m, NULL);
+    for (i = 0; i < 3; i++) rows[i] = (waste_row){s, v->first + i, v->logits[i]};
+    if (!v->st) v->st = waste_step(v->m, rows, 3, &cancel, NULL, NULL);
+    waste_seq_free(s);
+    return NULL;
+}
+
+static void start(visitor *v, waste_model *m, int first)
+{
+    memset(v, 0, sizeof *v);
+    v->m = m;
+    v->first = first;
+    assert_int_equal(pthread_create(&v->thread, NULL, visit, v), 0);
+    while (!atomic_load(&v->asked)) usleep(300); /* leads, or waits in the list */
+}
+
+static void leaves(visitor *v)
+{
+    atomic_store(&v->leave, 1);
+    assert_int_equal(pthread_join(v->thread, NULL), 0);
+    assert_int_equal(v->st, WASTE_CANCELLED);
+}
+
+static int computing(waste_model *m)
+{
+    int yes;
+
+    pthread_mutex_lock(&m->turn);
+    yes = m->step_began != 0;
+    pthread_mutex_unlock(&m->turn);
+    return yes;
+}
+
+/* A pass hangs in its first expert layer until the gate opens. Whoever is told to go
+ * returns before that, and those who stay get their bits. */
+static void nobody_is_held_by_a_read_that_hangs(void **state)
+{
+    static visitor alone[3], v[3];
+    waste_model *m = open_model(&plain);
+    int i, who, round;
+    (void)state;
+
+    atomic_store(&gate_open, 1);
+    for (i = 0; i < 3; i++) {
+        alone[i].m = m;
+        alone[i].first = i * 9;
+        visit(&alone[i]);
+        assert_int_equal(alone[i].st, WASTE_OK);
+    }
+    for (round = 0; round < 8; round++) {
+        waste_model_close(m);
+        m = open_model(&plain);
+        waste_banks_fault(m->banks, gate, NULL);
+        atomic_store(&gate_open, 0);
+        for (i = 0; i < 3; i++) start(&v[i], m, i * 9);
+        leaves(&v[0]); /* the next pass has both others, one leads */
+        while (!computing(m)) usleep(300);
+        who = 1 + round % 2;
+        leaves(&v[who]);
+        if (round >= 4) leaves(&v[3 - who]);
+        atomic_store(&gate_open, 1);
+        if (round < 4) {
+            assert_int_equal(pthread_join(v[3 - who].thread, NULL), 0);
+            assert_int_equal(v[3 - who].st, WASTE_OK);
+            assert_memory_equal(v[3 - who].logits, alone[3 - who].logits, sizeof v[0].logits);
+        }
+        start(&v[0], m, 0);
+        assert_int_equal(pthread_join(v[0].thread, NULL), 0);
+        assert_int_equal(v[0].st, WASTE_OK);
+        assert_memory_equal(v[0].logits, alone[0].logits, sizeof v[0].logits);
+    }
+    waste_model_close(m);
+}
+
 /* ---- batches ------------------------------------------------------------------ */
 
 /* Tokens that a generation alone gives. */
@@ -357,6 +472,7 @@ int main(void)
         cmocka_unit_test(threads_get_the_bits_of_one_alone),
         cmocka_unit_test(who_is_cancelled_leaves_the_others_untouched),
         cmocka_unit_test(a_step_cut_short_breaks_its_sequence),
+        cmocka_unit_test(nobody_is_held_by_a_read_that_hangs),
         cmocka_unit_test(a_batch_counts_and_ends_each),
         cmocka_unit_test(a_record_that_fails_concerns_those_who_want_it),
         cmocka_unit_test(a_cancelled_batch_says_so),
