@@ -63,7 +63,7 @@ static const struct function {
 
 static const struct table {
     const char *name;
-    const sqlite3_module *module;
+    const waste_table_kind *kind;
 } tables[] = {
     {"waste_tokens", &waste_vt_tokens},
     {"waste_next", &waste_vt_next},
@@ -103,14 +103,14 @@ static int set_item(sqlite3 *db, size_t i, waste_conn *conn)
     const struct function *f;
     const struct table *t;
 
-    if (conn) waste_models_conn_hold(conn); /* released by SQLite, on failure too */
-    if (i < N_FUNCTIONS) {
-        f = &functions[i];
-        return sqlite3_create_function_v2(db, f->name, f->args, f->flags, conn,
-                                          conn ? f->call : NULL, NULL, NULL, release);
+    if (i >= N_FUNCTIONS) {
+        t = &tables[i - N_FUNCTIONS];
+        return waste_table_register(db, t->name, t->kind, conn);
     }
-    t = &tables[i - N_FUNCTIONS];
-    return sqlite3_create_module_v2(db, t->name, conn ? t->module : NULL, conn, release);
+    f = &functions[i];
+    if (conn) waste_models_conn_hold(conn); /* released by SQLite, on failure too */
+    return sqlite3_create_function_v2(db, f->name, f->args, f->flags, conn, conn ? f->call : NULL,
+                                      NULL, NULL, release);
 }
 
 static const char *item_name(size_t i)

@@ -60,12 +60,10 @@ typedef struct job {
 } job;
 
 typedef struct cursor {
-    sqlite3_vtab_cursor base;
-    waste_table_args args;
+    waste_cursor head;
     waste_json *options;
     waste_lease lease;
-    waste_interrupt stop; /* set up anew for each row */
-    sqlite3_stmt *query;  /* NULL: at its end */
+    sqlite3_stmt *query; /* NULL: at its end */
     int columns;
     waste_error failed; /* the query's error, for when all before it are through */
     waste_into into;
@@ -76,42 +74,7 @@ typedef struct cursor {
     job *row;     /* the row; NULL: at the end */
     waste_gen *gen;
     waste_error error;
-    sqlite3_int64 rowid;
 } cursor;
-
-static int batch_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                         sqlite3_vtab **out, char **message)
-{
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(
-        db, aux,
-        "CREATE TABLE x(key, text TEXT, finish TEXT, error TEXT, prompt_tokens INTEGER,"
-        " reused_tokens INTEGER, tokens INTEGER, ms REAL, model HIDDEN, query HIDDEN,"
-        " options HIDDEN)",
-        out);
-}
-
-static int batch_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
-{
-    cursor *c = waste_mem_zero(sizeof *c);
-
-    (void)t;
-    if (!c) return SQLITE_NOMEM;
-    *out = &c->base;
-    return SQLITE_OK;
-}
-
-static waste_conn *conn_of(const cursor *c)
-{
-    return ((waste_table *)c->base.pVtab)->conn;
-}
-
-static sqlite3 *db_of(const cursor *c)
-{
-    return waste_models_db(conn_of(c));
-}
 
 /* ---- rows of the query ------------------------------------------------------ */
 
@@ -137,44 +100,12 @@ static void row_free(cursor *c)
     memset(&c->error, 0, sizeof c->error);
 }
 
-static void end(cursor *c)
-{
-    row_free(c);
-    waste_batch_close(c->batch);
-    c->batch = NULL;
-    while (c->jobs) job_free(c, c->jobs);
-    c->waiting = NULL;
-    sqlite3_finalize(c->query);
-    c->query = NULL;
-    waste_into_close(&c->into);
-    waste_models_end(&c->lease);
-    waste_json_free(c->options);
-    c->options = NULL;
-    memset(&c->failed, 0, sizeof c->failed);
-    waste_table_args_clear(&c->args);
-}
-
-static int batch_close(sqlite3_vtab_cursor *base)
-{
-    cursor *c = (cursor *)base;
-
-    end(c);
-    waste_mem_free(c);
-    return SQLITE_OK;
-}
-
-static int batch_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
-{
-    (void)t;
-    return waste_table_plan(info, COL_MODEL, 3, 2, -1, "waste_batch needs a model and a query");
-}
-
 static waste_status open_query(cursor *c, waste_error *err)
 {
-    sqlite3 *db = db_of(c);
+    sqlite3 *db = waste_cursor_db(&c->head);
     waste_str sql;
     const char *rest = "";
-    waste_status st = waste_args_text(c->args.v[1], "the query", &sql, err);
+    waste_status st = waste_args_text(c->head.args.v[1], "the query", &sql, err);
 
     if (st) return st;
     if (sql.bytes > INT32_MAX) return waste_fail(err, WASTE_ARG, "the query is too long");
@@ -204,7 +135,7 @@ static waste_status open_query(cursor *c, waste_error *err)
  * error. The query may run views of the user's that call us again. */
 static waste_status fetch(cursor *c, job **out, waste_error *err)
 {
-    int *depth = waste_models_depth(conn_of(c));
+    int *depth = waste_models_depth(waste_cursor_conn(&c->head));
     waste_status st;
     job *j;
     int rc, i;
@@ -218,7 +149,7 @@ static waste_status fetch(cursor *c, job **out, waste_error *err)
         if (rc == SQLITE_INTERRUPT) return waste_fail(err, WASTE_CANCELLED, "interrupted");
         if (rc != SQLITE_DONE)
             waste_fail(&c->failed, rc == SQLITE_NOMEM ? WASTE_NOMEM : WASTE_ARG,
-                       "waste_batch: in the query: %s", sqlite3_errmsg(db_of(c)));
+                       "waste_batch: in the query: %s", sqlite3_errmsg(waste_cursor_db(&c->head)));
         sqlite3_finalize(c->query);
         c->query = NULL;
         return WASTE_DONE;
@@ -315,9 +246,10 @@ static waste_into_row row_of(const cursor *c)
 }
 
 /* The next row, or the end. */
-static waste_status next(cursor *c, waste_error *err)
+static waste_status step(waste_cursor *base, waste_error *err)
 {
-    const waste_cancel cancel = waste_interrupt_cancel(&c->stop);
+    cursor *c = (cursor *)base;
+    const waste_cancel cancel = waste_interrupt_cancel(&c->head.stop);
     waste_batch_end ended = {0};
     waste_into_row row;
     waste_status st;
@@ -335,72 +267,51 @@ static waste_status next(cursor *c, waste_error *err)
     } else if (st != WASTE_DONE) {
         return st;
     }
-    c->rowid++;
     if (!c->into.db) return WASTE_OK;
     row = row_of(c);
     return waste_into_add(&c->into, c->row->value[0], &row, &cancel, err);
 }
 
-static int advance(cursor *c, waste_status st, waste_error *err)
+static waste_status start(waste_cursor *base, waste_error *err)
 {
-    int rc = SQLITE_OK;
-
-    if (!st) st = next(c, err);
-    if (st < 0) rc = waste_table_fail(c->base.pVtab, err);
-    if (st) row_free(c);
-    waste_interrupt_end(&c->stop);
-    return rc;
-}
-
-static waste_status begin(cursor *c, waste_error *err)
-{
-    const waste_cancel cancel = waste_interrupt_cancel(&c->stop);
+    cursor *c = (cursor *)base;
+    const waste_cancel cancel = waste_interrupt_cancel(&c->head.stop);
     int64_t parallel = 0;
     waste_str into = {0};
     waste_status st = WASTE_OK;
 
-    if (c->args.v[2])
-        st = waste_args_object(&c->options, c->args.v[2], "waste_batch: options", err);
+    if (c->head.args.v[2])
+        st = waste_args_object(&c->options, c->head.args.v[2], "waste_batch: options", err);
     if (!st) st = waste_request_batch(c->options, "waste_batch", TAKES, &parallel, &into, err);
     if (!st) st = open_query(c, err);
-    if (!st && into.text) st = waste_into_open(&c->into, db_of(c), into, err);
-    if (!st) st = waste_models_weights(&c->lease, conn_of(c), c->args.v[0], &cancel, err);
+    if (!st && into.text) st = waste_into_open(&c->into, waste_cursor_db(&c->head), into, err);
+    if (!st)
+        st = waste_models_weights(&c->lease, waste_cursor_conn(&c->head), c->head.args.v[0],
+                                  &cancel, err);
     if (st) return st;
     c->parallel = parallel ? (size_t)parallel : PARALLEL;
     return waste_batch_open(&c->batch, c->lease.model, (int)c->parallel, &cancel, err);
 }
 
-static int batch_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                        sqlite3_value **argv)
+static void end(waste_cursor *base)
 {
     cursor *c = (cursor *)base;
-    waste_error err = {0};
-    int rc;
 
-    end(c);
-    c->rowid = 0;
-    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
-    if (rc != SQLITE_OK || waste_table_args_null(&c->args, 0) || waste_table_args_null(&c->args, 1))
-        return rc;
-    waste_interrupt_begin(&c->stop, db_of(c));
-    return advance(c, begin(c, &err), &err);
+    row_free(c);
+    waste_batch_close(c->batch);
+    c->batch = NULL;
+    while (c->jobs) job_free(c, c->jobs);
+    c->waiting = NULL;
+    sqlite3_finalize(c->query);
+    c->query = NULL;
+    waste_into_close(&c->into);
+    waste_models_end(&c->lease);
+    waste_json_free(c->options);
+    c->options = NULL;
+    memset(&c->failed, 0, sizeof c->failed);
 }
 
-static int batch_next(sqlite3_vtab_cursor *base)
-{
-    cursor *c = (cursor *)base;
-    waste_error err = {0};
-
-    waste_interrupt_begin(&c->stop, db_of(c));
-    return advance(c, WASTE_OK, &err);
-}
-
-static int batch_eof(sqlite3_vtab_cursor *base)
-{
-    return !((const cursor *)base)->row;
-}
-
-static int batch_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
     const cursor *c = (const cursor *)base;
     const waste_into_row r = row_of(c);
@@ -425,31 +336,25 @@ static int batch_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int col
     case COL_TOKENS:
         if (r.tokens) sqlite3_result_int64(ctx, r.usage.completion_tokens);
         break;
-    case COL_MS:
+    default:
         if (r.tokens) sqlite3_result_double(ctx, r.usage.total_ms);
         break;
-    default: waste_table_args_column(&c->args, column - COL_MODEL, ctx); break;
     }
-    return SQLITE_OK;
 }
 
-static int batch_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
-{
-    *out = ((const cursor *)base)->rowid;
-    return SQLITE_OK;
-}
-
-const sqlite3_module waste_vt_batch = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only: a function, not a table to create */
-    .xConnect = batch_connect,
-    .xBestIndex = batch_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = batch_open,
-    .xClose = batch_close,
-    .xFilter = batch_filter,
-    .xNext = batch_next,
-    .xEof = batch_eof,
-    .xColumn = batch_column,
-    .xRowid = batch_rowid,
+const waste_table_kind waste_vt_batch = {
+    .columns = "CREATE TABLE x(key, text TEXT, finish TEXT, error TEXT, prompt_tokens INTEGER,"
+               " reused_tokens INTEGER, tokens INTEGER, ms REAL, model HIDDEN, query HIDDEN,"
+               " options HIDDEN)",
+    .first = COL_MODEL,
+    .args = 3,
+    .required = 2,
+    .wanted = 2,
+    .needs = "waste_batch needs a model and a query",
+    .ascending = -1,
+    .cursor_bytes = sizeof(cursor),
+    .start = start,
+    .step = step,
+    .column = column,
+    .end = end,
 };

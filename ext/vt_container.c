@@ -24,79 +24,40 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "ext_args.h"
 #include "ext_table.h"
 #include "vt.h"
 
 SQLITE_EXTENSION_INIT3
 
-/* ---- what the three share: a cursor over rows 0 .. n - 1 ---- */
+/* ---- what the three share ---- */
 
 typedef struct cursor {
-    sqlite3_vtab_cursor base;
-    waste_table_args args;
+    waste_cursor head;
     waste_lease lease;
-    size_t at, n;
-    int layer; /* waste_experts: where row `at` is */
-    int expert;
+    size_t rows;
+    int layer, expert; /* waste_experts: where it is */
     waste_bank_info bank;
 } cursor;
 
-static int container_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
+static waste_status start(waste_cursor *base, waste_error *err)
 {
-    cursor *c = waste_mem_zero(sizeof *c);
-
-    (void)t;
-    if (!c) return SQLITE_NOMEM;
-    *out = &c->base;
-    return SQLITE_OK;
+    return waste_models_container(&((cursor *)base)->lease, waste_cursor_conn(base),
+                                  base->args.v[0], err);
 }
 
-static void end(cursor *c)
+static waste_status step(waste_cursor *base, waste_error *err)
 {
+    (void)err;
+    return (size_t)base->n < ((const cursor *)base)->rows ? WASTE_OK : WASTE_DONE;
+}
+
+static void end(waste_cursor *base)
+{
+    cursor *c = (cursor *)base;
+
     waste_models_end(&c->lease);
-    waste_table_args_clear(&c->args);
-    c->at = c->n = 0;
-}
-
-static int container_close(sqlite3_vtab_cursor *base)
-{
-    end((cursor *)base);
-    waste_mem_free(base);
-    return SQLITE_OK;
-}
-
-/* The container of the argument; none (SQLITE_OK) when it is NULL. */
-static int start(cursor *c, int idx_num, const char *idx_str, int argc, sqlite3_value **argv)
-{
-    waste_error err = {0};
-    int rc;
-
-    end(c);
-    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
-    if (rc != SQLITE_OK || waste_table_args_null(&c->args, 0)) return rc;
-    if (waste_models_container(&c->lease, ((waste_table *)c->base.pVtab)->conn, c->args.v[0], &err))
-        return waste_table_fail(c->base.pVtab, &err);
-    return SQLITE_OK;
-}
-
-static int container_next(sqlite3_vtab_cursor *base)
-{
-    ((cursor *)base)->at++;
-    return SQLITE_OK;
-}
-
-static int container_eof(sqlite3_vtab_cursor *base)
-{
-    const cursor *c = (const cursor *)base;
-    return c->at >= c->n;
-}
-
-static int container_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
-{
-    *out = (sqlite3_int64)((const cursor *)base)->at + 1;
-    return SQLITE_OK;
+    c->rows = 0;
 }
 
 static void text_column(sqlite3_context *ctx, const char *text)
@@ -147,57 +108,35 @@ static void info_value(sqlite3_context *ctx, const waste_info *i, size_t row)
     }
 }
 
-static int info_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                        sqlite3_vtab **out, char **message)
+static waste_status info_start(waste_cursor *base, waste_error *err)
 {
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(db, aux, "CREATE TABLE x(key TEXT, value, model HIDDEN)", out);
+    ((cursor *)base)->rows = sizeof info_keys / sizeof *info_keys;
+    return start(base, err);
 }
 
-static int info_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
+static void info_column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
-    (void)t;
-    return waste_table_plan(info, INFO_MODEL, 1, 1, -1, "waste_info needs a model");
-}
-
-static int info_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                       sqlite3_value **argv)
-{
-    cursor *c = (cursor *)base;
-    int rc = start(c, idx_num, idx_str, argc, argv);
-
-    if (c->lease.container) c->n = sizeof info_keys / sizeof *info_keys;
-    return rc;
-}
-
-static int info_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
-{
-    const cursor *c = (const cursor *)base;
+    const size_t row = (size_t)base->n - 1;
 
     if (column == INFO_KEY)
-        sqlite3_result_text(ctx, info_keys[c->at], -1, SQLITE_STATIC);
-    else if (column == INFO_VALUE)
-        info_value(ctx, waste_container_info(c->lease.container), c->at);
+        sqlite3_result_text(ctx, info_keys[row], -1, SQLITE_STATIC);
     else
-        waste_table_args_column(&c->args, column - INFO_MODEL, ctx);
-    return SQLITE_OK;
+        info_value(ctx, waste_container_info(((const cursor *)base)->lease.container), row);
 }
 
-const sqlite3_module waste_vt_info = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = info_connect,
-    .xBestIndex = info_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = container_open,
-    .xClose = container_close,
-    .xFilter = info_filter,
-    .xNext = container_next,
-    .xEof = container_eof,
-    .xColumn = info_column,
-    .xRowid = container_rowid,
+const waste_table_kind waste_vt_info = {
+    .columns = "CREATE TABLE x(key TEXT, value, model HIDDEN)",
+    .first = INFO_MODEL,
+    .args = 1,
+    .required = 1,
+    .wanted = 1,
+    .needs = "waste_info needs a model",
+    .ascending = -1,
+    .cursor_bytes = sizeof(cursor),
+    .start = info_start,
+    .step = step,
+    .column = info_column,
+    .end = end,
 };
 
 /* ---- waste_tensors ---- */
@@ -213,33 +152,13 @@ enum {
     TENSOR_MODEL
 };
 
-static int tensors_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                           sqlite3_vtab **out, char **message)
-{
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(db, aux,
-                               "CREATE TABLE x(name TEXT, format TEXT, shape TEXT,"
-                               " group_size INTEGER, offset INTEGER, bytes INTEGER,"
-                               " resident INTEGER, model HIDDEN)",
-                               out);
-}
-
-static int tensors_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
-{
-    (void)t;
-    return waste_table_plan(info, TENSOR_MODEL, 1, 1, -1, "waste_tensors needs a model");
-}
-
-static int tensors_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                          sqlite3_value **argv)
+static waste_status tensors_start(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
-    int rc = start(c, idx_num, idx_str, argc, argv);
+    waste_status st = start(base, err);
 
-    if (c->lease.container) c->n = waste_container_tensors(c->lease.container);
-    return rc;
+    if (!st) c->rows = waste_container_tensors(c->lease.container);
+    return st;
 }
 
 static void shape_column(sqlite3_context *ctx, const waste_tensor_info *t)
@@ -254,12 +173,12 @@ static void shape_column(sqlite3_context *ctx, const waste_tensor_info *t)
     waste_args_result_json(ctx, &b);
 }
 
-static int tensors_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+static void tensors_column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
     const cursor *c = (const cursor *)base;
     waste_tensor_info t;
 
-    waste_container_tensor(c->lease.container, c->at, &t);
+    waste_container_tensor(c->lease.container, (size_t)base->n - 1, &t);
     switch (column) {
     case TENSOR_NAME: text_column(ctx, t.name); break;
     case TENSOR_FORMAT: text_column(ctx, t.format); break;
@@ -267,25 +186,25 @@ static int tensors_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int c
     case TENSOR_GROUP: sqlite3_result_int(ctx, t.group); break;
     case TENSOR_OFFSET: sqlite3_result_int64(ctx, t.offset); break;
     case TENSOR_BYTES: sqlite3_result_int64(ctx, t.bytes); break;
-    case TENSOR_RESIDENT: sqlite3_result_int(ctx, t.resident != 0); break;
-    default: waste_table_args_column(&c->args, column - TENSOR_MODEL, ctx); break;
+    default: sqlite3_result_int(ctx, t.resident != 0); break;
     }
-    return SQLITE_OK;
 }
 
-const sqlite3_module waste_vt_tensors = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = tensors_connect,
-    .xBestIndex = tensors_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = container_open,
-    .xClose = container_close,
-    .xFilter = tensors_filter,
-    .xNext = container_next,
-    .xEof = container_eof,
-    .xColumn = tensors_column,
-    .xRowid = container_rowid,
+const waste_table_kind waste_vt_tensors = {
+    .columns = "CREATE TABLE x(name TEXT, format TEXT, shape TEXT,"
+               " group_size INTEGER, offset INTEGER, bytes INTEGER,"
+               " resident INTEGER, model HIDDEN)",
+    .first = TENSOR_MODEL,
+    .args = 1,
+    .required = 1,
+    .wanted = 1,
+    .needs = "waste_tensors needs a model",
+    .ascending = -1,
+    .cursor_bytes = sizeof(cursor),
+    .start = tensors_start,
+    .step = step,
+    .column = tensors_column,
+    .end = end,
 };
 
 /* ---- waste_experts ---- */
@@ -301,25 +220,6 @@ enum {
     EXPERT_MODEL
 };
 
-static int experts_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                           sqlite3_vtab **out, char **message)
-{
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(db, aux,
-                               "CREATE TABLE x(layer INTEGER, expert INTEGER, file TEXT,"
-                               " offset INTEGER, bytes INTEGER, codebook_base INTEGER, format TEXT,"
-                               " model HIDDEN)",
-                               out);
-}
-
-static int experts_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
-{
-    (void)t;
-    return waste_table_plan(info, EXPERT_MODEL, 1, 1, -1, "waste_experts needs a model");
-}
-
 /* Moves to the first layer from c->layer on that has a bank, if there is one. */
 static void seek_bank(cursor *c)
 {
@@ -331,41 +231,34 @@ static void seek_bank(cursor *c)
     }
 }
 
-static int experts_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                          sqlite3_value **argv)
+static waste_status experts_start(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
     const waste_info *info;
-    int rc = start(c, idx_num, idx_str, argc, argv);
+    waste_status st = start(base, err);
 
-    if (!c->lease.container) return rc;
+    if (st) return st;
     info = waste_container_info(c->lease.container);
-    c->n = (size_t)info->moe_layers * (size_t)info->experts;
-    c->layer = c->expert = 0;
-    seek_bank(c);
-    return rc;
+    c->layer = 0;
+    c->expert = -1;
+    if (info->layers > 0) seek_bank(c);
+    return WASTE_OK;
 }
 
-static int experts_next(sqlite3_vtab_cursor *base)
+static waste_status experts_step(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
 
-    c->at++;
-    if (++c->expert < c->bank.experts) return SQLITE_OK;
-    c->expert = 0;
-    c->layer++;
-    seek_bank(c);
-    return SQLITE_OK;
+    (void)err;
+    if (++c->expert >= c->bank.experts) {
+        c->expert = 0;
+        c->layer++;
+        seek_bank(c);
+    }
+    return c->layer < waste_container_info(c->lease.container)->layers ? WASTE_OK : WASTE_DONE;
 }
 
-static int experts_eof(sqlite3_vtab_cursor *base)
-{
-    const cursor *c = (const cursor *)base;
-
-    return !c->lease.container || c->layer >= waste_container_info(c->lease.container)->layers;
-}
-
-static int experts_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+static void experts_column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
     const cursor *c = (const cursor *)base;
 
@@ -376,25 +269,23 @@ static int experts_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int c
     case EXPERT_OFFSET: sqlite3_result_int64(ctx, c->expert * c->bank.record_bytes); break;
     case EXPERT_BYTES: sqlite3_result_int64(ctx, c->bank.record_bytes); break;
     case EXPERT_CODEBOOK_BASE: sqlite3_result_int(ctx, c->bank.codebook_base); break;
-    case EXPERT_FORMAT:
-        text_column(ctx, waste_container_info(c->lease.container)->expert_format);
-        break;
-    default: waste_table_args_column(&c->args, column - EXPERT_MODEL, ctx); break;
+    default: text_column(ctx, waste_container_info(c->lease.container)->expert_format); break;
     }
-    return SQLITE_OK;
 }
 
-const sqlite3_module waste_vt_experts = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = experts_connect,
-    .xBestIndex = experts_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = container_open,
-    .xClose = container_close,
-    .xFilter = experts_filter,
-    .xNext = experts_next,
-    .xEof = experts_eof,
-    .xColumn = experts_column,
-    .xRowid = container_rowid,
+const waste_table_kind waste_vt_experts = {
+    .columns = "CREATE TABLE x(layer INTEGER, expert INTEGER, file TEXT,"
+               " offset INTEGER, bytes INTEGER, codebook_base INTEGER, format TEXT,"
+               " model HIDDEN)",
+    .first = EXPERT_MODEL,
+    .args = 1,
+    .required = 1,
+    .wanted = 1,
+    .needs = "waste_experts needs a model",
+    .ascending = -1,
+    .cursor_bytes = sizeof(cursor),
+    .start = experts_start,
+    .step = experts_step,
+    .column = experts_column,
+    .end = end,
 };

@@ -35,7 +35,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "ext_args.h"
 #include "ext_interrupt.h"
 #include "ext_progress.h"
@@ -60,67 +59,12 @@ enum {
 enum { ARG_SOURCE, ARG_TARGET, ARG_OPTIONS };
 
 typedef struct cursor {
-    sqlite3_vtab_cursor base;
-    waste_table_args args;
+    waste_cursor head;
     waste_json *options; /* the conversion borrows from it */
-    waste_interrupt stop;
     waste_progress progress;
     waste_convert *work;
     waste_convert_row row;
-    sqlite3_int64 n;
-    int eof;
 } cursor;
-
-static int convert_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                           sqlite3_vtab **out, char **message)
-{
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(db, aux,
-                               "CREATE TABLE x(phase TEXT, layer INTEGER, kind TEXT, done INTEGER,"
-                               " total INTEGER, bytes INTEGER, seconds REAL, eta REAL, error REAL,"
-                               " note TEXT,"
-                               " source HIDDEN, target HIDDEN, options HIDDEN)",
-                               out);
-}
-
-static int convert_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
-{
-    cursor *c = waste_mem_zero(sizeof *c);
-
-    (void)t;
-    if (!c) return SQLITE_NOMEM;
-    c->eof = 1;
-    *out = &c->base;
-    return SQLITE_OK;
-}
-
-static void end(cursor *c)
-{
-    waste_convert_close(c->work);
-    c->work = NULL;
-    waste_json_free(c->options);
-    c->options = NULL;
-    waste_table_args_clear(&c->args);
-    memset(&c->row, 0, sizeof c->row);
-    c->n = 0;
-    c->eof = 1;
-}
-
-static int convert_close(sqlite3_vtab_cursor *base)
-{
-    end((cursor *)base);
-    waste_mem_free(base);
-    return SQLITE_OK;
-}
-
-static int convert_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
-{
-    (void)t;
-    return waste_table_plan(info, COL_SOURCE, 3, 2, COL_DONE,
-                            "waste_convert needs a source and a target");
-}
 
 /* ---- options ---- */
 
@@ -194,17 +138,18 @@ static const waste_option table[] = {
     {"plan", WASTE_OPTION_BOOL, 1, offsetof(fields, plan), 0, 0, "true or false", NULL},
     {"progress", WASTE_OPTION_BOOL, 1, offsetof(fields, progress), 0, 0, "true or false", NULL}};
 
-static waste_status start(cursor *c, waste_error *err)
+static waste_status start(waste_cursor *base, waste_error *err)
 {
+    cursor *c = (cursor *)base;
+    sqlite3_value *const *arg = base->args.v;
     const char *source, *target;
     fields f = {0};
     waste_convert_options o;
-    waste_status st =
-        waste_args_name(c->args.v[ARG_SOURCE], "waste_convert: the source", &source, err);
+    waste_status st = waste_args_name(arg[ARG_SOURCE], "waste_convert: the source", &source, err);
 
-    if (!st) st = waste_args_name(c->args.v[ARG_TARGET], "waste_convert: the target", &target, err);
-    if (!st && c->args.v[ARG_OPTIONS])
-        st = waste_args_object(&c->options, c->args.v[ARG_OPTIONS], "waste_convert: options", err);
+    if (!st) st = waste_args_name(arg[ARG_TARGET], "waste_convert: the target", &target, err);
+    if (!st && arg[ARG_OPTIONS])
+        st = waste_args_object(&c->options, arg[ARG_OPTIONS], "waste_convert: options", err);
     if (!st)
         st = waste_args_read(table, sizeof table / sizeof *table, 1, &f, NULL, c->options,
                              "waste_convert", err);
@@ -219,7 +164,7 @@ static waste_status start(cursor *c, waste_error *err)
     o.layers = f.layers.text;
     o.reclaim = f.reclaim;
     o.plan = f.plan;
-    o.cancel = waste_interrupt_cancel(&c->stop);
+    o.cancel = waste_interrupt_cancel(&base->stop);
     waste_progress_plain(&c->progress, f.progress);
     return waste_convert_open(&c->work, source, target, &o, err);
 }
@@ -244,59 +189,29 @@ static void show(cursor *c, int last)
     waste_progress_line(&c->progress, line, last);
 }
 
-/* After a failure the conversion is over. */
-static int advance(cursor *c, waste_status st, waste_error *err)
-{
-    if (!st) st = waste_convert_next(c->work, &c->row, err);
-    if (c->work) show(c, st != WASTE_OK);
-    c->n++;
-    c->eof = st != WASTE_OK;
-    if (st < 0) {
-        waste_convert_close(c->work);
-        c->work = NULL;
-    }
-    return st < 0 ? waste_table_fail(c->base.pVtab, err) : SQLITE_OK;
-}
-
-static int convert_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                          sqlite3_value **argv)
+static waste_status step(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
-    waste_error err = {0};
-    int rc;
+    waste_status st = waste_convert_next(c->work, &c->row, err);
 
-    end(c);
-    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
-    if (rc != SQLITE_OK || waste_table_args_null(&c->args, ARG_SOURCE) ||
-        waste_table_args_null(&c->args, ARG_TARGET))
-        return rc;
-    waste_interrupt_begin(&c->stop, waste_models_db(((waste_table *)base->pVtab)->conn));
-    rc = advance(c, start(c, &err), &err);
-    waste_interrupt_end(&c->stop);
-    return rc;
+    show(c, st != WASTE_OK);
+    return st;
 }
 
-static int convert_next(sqlite3_vtab_cursor *base)
+static void end(waste_cursor *base)
 {
     cursor *c = (cursor *)base;
-    waste_error err = {0};
-    int rc;
 
-    waste_interrupt_begin(&c->stop, waste_models_db(((waste_table *)base->pVtab)->conn));
-    rc = advance(c, WASTE_OK, &err);
-    waste_interrupt_end(&c->stop);
-    return rc;
+    waste_convert_close(c->work);
+    c->work = NULL;
+    waste_json_free(c->options);
+    c->options = NULL;
+    memset(&c->row, 0, sizeof c->row);
 }
 
-static int convert_eof(sqlite3_vtab_cursor *base)
+static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
-    return ((const cursor *)base)->eof;
-}
-
-static int convert_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
-{
-    const cursor *c = (const cursor *)base;
-    const waste_convert_row *r = &c->row;
+    const waste_convert_row *r = &((const cursor *)base)->row;
 
     switch (column) {
     case COL_PHASE: sqlite3_result_text(ctx, r->phase, -1, SQLITE_STATIC); break;
@@ -305,9 +220,6 @@ static int convert_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int c
         break;
     case COL_KIND:
         if (r->kind) sqlite3_result_text(ctx, r->kind, -1, SQLITE_STATIC);
-        break;
-    case COL_NOTE:
-        if (*r->note) waste_table_text(ctx, r->note, strlen(r->note));
         break;
     case COL_ETA:
         if (!isnan(r->eta)) sqlite3_result_double(ctx, r->eta);
@@ -319,28 +231,25 @@ static int convert_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int c
     case COL_ERROR:
         if (!isnan(r->error)) sqlite3_result_double(ctx, r->error);
         break;
-    default: waste_table_args_column(&c->args, column - COL_SOURCE, ctx); break;
+    default:
+        if (*r->note) waste_table_text(ctx, r->note, strlen(r->note));
+        break;
     }
-    return SQLITE_OK;
 }
 
-static int convert_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
-{
-    *out = ((const cursor *)base)->n;
-    return SQLITE_OK;
-}
-
-const sqlite3_module waste_vt_convert = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = convert_connect,
-    .xBestIndex = convert_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = convert_open,
-    .xClose = convert_close,
-    .xFilter = convert_filter,
-    .xNext = convert_next,
-    .xEof = convert_eof,
-    .xColumn = convert_column,
-    .xRowid = convert_rowid,
+const waste_table_kind waste_vt_convert = {
+    .columns = "CREATE TABLE x(phase TEXT, layer INTEGER, kind TEXT, done INTEGER, total INTEGER,"
+               " bytes INTEGER, seconds REAL, eta REAL, error REAL, note TEXT, source HIDDEN,"
+               " target HIDDEN, options HIDDEN)",
+    .first = COL_SOURCE,
+    .args = 3,
+    .required = 2,
+    .wanted = 2,
+    .needs = "waste_convert needs a source and a target",
+    .ascending = COL_DONE,
+    .cursor_bytes = sizeof(cursor),
+    .start = start,
+    .step = step,
+    .column = column,
+    .end = end,
 };

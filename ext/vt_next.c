@@ -38,57 +38,11 @@ enum { COL_N, COL_TOKEN, COL_PIECE, COL_LOGIT, COL_LOGPROB, COL_PROB, COL_MODEL 
 enum { ARG_MODEL, ARG_PROMPT, ARG_K, ARG_OPTIONS };
 
 typedef struct cursor {
-    sqlite3_vtab_cursor base;
-    waste_table_args args;
+    waste_cursor head;
     waste_lease lease;
     waste_logprob *top;
-    size_t n, at;
+    size_t n;
 } cursor;
-
-static int next_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                        sqlite3_vtab **out, char **message)
-{
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(db, aux,
-                               "CREATE TABLE x(n INTEGER, token INTEGER, piece TEXT, logit REAL,"
-                               " logprob REAL, prob REAL, model HIDDEN, prompt HIDDEN, k HIDDEN,"
-                               " options HIDDEN)",
-                               out);
-}
-
-static int next_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
-{
-    cursor *c = waste_mem_zero(sizeof *c);
-
-    (void)t;
-    if (!c) return SQLITE_NOMEM;
-    *out = &c->base;
-    return SQLITE_OK;
-}
-
-static void end(cursor *c)
-{
-    waste_mem_free(c->top);
-    c->top = NULL;
-    c->n = c->at = 0;
-    waste_models_end(&c->lease);
-    waste_table_args_clear(&c->args);
-}
-
-static int next_close(sqlite3_vtab_cursor *base)
-{
-    end((cursor *)base);
-    waste_mem_free(base);
-    return SQLITE_OK;
-}
-
-static int next_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
-{
-    (void)t;
-    return waste_table_plan(info, COL_MODEL, 4, 2, COL_N, "waste_next needs a model and a prompt");
-}
 
 /* The options in the place of k are a likely slip: NULL stands for k then. */
 static waste_status wrong_k(sqlite3_value *v, waste_error *err)
@@ -116,7 +70,7 @@ static waste_status wrong_k(sqlite3_value *v, waste_error *err)
                       text ? text : "");
 }
 
-static waste_status read_k(const cursor *c, int64_t *k, waste_error *err)
+static waste_status read_k(const waste_cursor *c, int64_t *k, waste_error *err)
 {
     sqlite3_value *v = c->args.v[ARG_K];
     double d;
@@ -186,51 +140,46 @@ static waste_status distribution(cursor *c, const waste_prompt *prompt, int64_t 
     return st;
 }
 
-static int next_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                       sqlite3_value **argv)
+static waste_status start(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
-    waste_conn *conn = ((waste_table *)base->pVtab)->conn;
+    sqlite3_value *const *arg = base->args.v;
+    const waste_cancel cancel = waste_interrupt_cancel(&base->stop);
     waste_request r;
-    waste_interrupt stop = {0};
-    waste_cancel cancel = waste_interrupt_cancel(&stop);
-    waste_error err = {0};
-    waste_status st;
     int64_t k = 0;
-    int rc;
+    waste_status st = waste_request_read(&r, "waste_next", WASTE_TAKES_PROMPT | WASTE_TAKES_TIMEOUT,
+                                         arg[ARG_PROMPT], arg[ARG_OPTIONS], err);
 
-    end(c);
-    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
-    if (rc != SQLITE_OK || waste_table_args_null(&c->args, ARG_MODEL)) return rc;
-    waste_interrupt_begin(&stop, waste_models_db(conn));
-    st = waste_request_read(&r, "waste_next", WASTE_TAKES_PROMPT | WASTE_TAKES_TIMEOUT,
-                            c->args.v[ARG_PROMPT], c->args.v[ARG_OPTIONS], &err);
-    if (!st) st = read_k(c, &k, &err);
-    if (!st) st = waste_models_weights(&c->lease, conn, c->args.v[ARG_MODEL], &cancel, &err);
+    if (!st) st = read_k(base, &k, err);
+    if (!st)
+        st = waste_models_weights(&c->lease, waste_cursor_conn(base), arg[ARG_MODEL], &cancel, err);
     if (!st) {
-        waste_interrupt_deadline(&stop, r.params.timeout_ms); /* loading does not count */
-        st = distribution(c, &r.prompt, k, &cancel, &err);
+        waste_interrupt_deadline(&base->stop, r.params.timeout_ms); /* loading does not count */
+        st = distribution(c, &r.prompt, k, &cancel, err);
     }
-    if (st == WASTE_CANCELLED && stop.timed_out) {
-        memset(&err, 0, sizeof err); /* the engine cannot know why it was told to stop */
-        st = waste_fail(&err, WASTE_TIMEOUT, "waste_next: timeout_ms %lld passed",
+    if (st == WASTE_CANCELLED && base->stop.timed_out) {
+        memset(err, 0, sizeof *err); /* the engine cannot know why it was told to stop */
+        st = waste_fail(err, WASTE_TIMEOUT, "waste_next: timeout_ms %lld passed",
                         (long long)r.params.timeout_ms);
     }
-    waste_interrupt_end(&stop);
     waste_request_clear(&r);
-    return st < 0 ? waste_table_fail(base->pVtab, &err) : SQLITE_OK;
+    return st;
 }
 
-static int next_next(sqlite3_vtab_cursor *base)
+static waste_status step(waste_cursor *base, waste_error *err)
 {
-    ((cursor *)base)->at++;
-    return SQLITE_OK;
+    (void)err;
+    return (size_t)base->n < ((const cursor *)base)->n ? WASTE_OK : WASTE_DONE;
 }
 
-static int next_eof(sqlite3_vtab_cursor *base)
+static void end(waste_cursor *base)
 {
-    const cursor *c = (const cursor *)base;
-    return c->at >= c->n;
+    cursor *c = (cursor *)base;
+
+    waste_mem_free(c->top);
+    c->top = NULL;
+    c->n = 0;
+    waste_models_end(&c->lease);
 }
 
 static void column_piece(const cursor *c, int32_t token, sqlite3_context *ctx)
@@ -250,40 +199,33 @@ static void column_piece(const cursor *c, int32_t token, sqlite3_context *ctx)
     waste_args_result(ctx, &piece);
 }
 
-static int next_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
     const cursor *c = (const cursor *)base;
-    const waste_logprob *p = &c->top[c->at];
+    const waste_logprob *p = &c->top[base->n - 1];
 
     switch (column) {
-    case COL_N: sqlite3_result_int64(ctx, (sqlite3_int64)c->at + 1); break;
+    case COL_N: sqlite3_result_int64(ctx, base->n); break;
     case COL_TOKEN: sqlite3_result_int(ctx, p->token); break;
     case COL_PIECE: column_piece(c, p->token, ctx); break;
     case COL_LOGIT: sqlite3_result_double(ctx, (double)p->logit); break;
     case COL_LOGPROB: sqlite3_result_double(ctx, p->logprob); break;
-    case COL_PROB: sqlite3_result_double(ctx, exp(p->logprob)); break;
-    default: waste_table_args_column(&c->args, column - COL_MODEL, ctx); break;
+    default: sqlite3_result_double(ctx, exp(p->logprob)); break;
     }
-    return SQLITE_OK;
 }
 
-static int next_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
-{
-    *out = (sqlite3_int64)((const cursor *)base)->at + 1;
-    return SQLITE_OK;
-}
-
-const sqlite3_module waste_vt_next = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = next_connect,
-    .xBestIndex = next_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = next_open,
-    .xClose = next_close,
-    .xFilter = next_filter,
-    .xNext = next_next,
-    .xEof = next_eof,
-    .xColumn = next_column,
-    .xRowid = next_rowid,
+const waste_table_kind waste_vt_next = {
+    .columns = "CREATE TABLE x(n INTEGER, token INTEGER, piece TEXT, logit REAL, logprob REAL,"
+               " prob REAL, model HIDDEN, prompt HIDDEN, k HIDDEN, options HIDDEN)",
+    .first = COL_MODEL,
+    .args = 4,
+    .required = 2,
+    .wanted = 1,
+    .needs = "waste_next needs a model and a prompt",
+    .ascending = COL_N,
+    .cursor_bytes = sizeof(cursor),
+    .start = start,
+    .step = step,
+    .column = column,
+    .end = end,
 };

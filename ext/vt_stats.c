@@ -86,92 +86,38 @@ enum {
 };
 
 typedef struct cursor {
-    sqlite3_vtab_cursor base;
+    waste_cursor head;
     waste_shared_view *rows; /* as they were when the query began */
-    size_t n, at;
+    size_t n;
 } cursor;
 
-static int stats_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                         sqlite3_vtab **out, char **message)
+static waste_status start(waste_cursor *base, waste_error *err)
 {
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(
-        db, aux,
-        "CREATE TABLE x(path TEXT, names TEXT, users INTEGER, tokens INTEGER,"
-        " reused_tokens INTEGER, prefixes INTEGER, hits INTEGER, misses INTEGER, hit_rate REAL, "
-        "guesses INTEGER, guesses_used INTEGER, evictions INTEGER,"
-        " bytes_read INTEGER, io_ms REAL, step_ms REAL, idle_ms REAL, warmed INTEGER,"
-        " trunk_bytes INTEGER, scratch_bytes INTEGER, sequence_bytes INTEGER, cache_bytes INTEGER,"
-        " memory_bytes INTEGER, budget_bytes INTEGER, cache_slots INTEGER, cache_used INTEGER,"
-        " page_faults INTEGER, banks_direct INTEGER, banks_buffered INTEGER, threads INTEGER,"
-        " io_threads INTEGER,"
-        " lookahead INTEGER, policy TEXT, precision TEXT, notice TEXT)",
-        out);
+    cursor *c = (cursor *)base;
+
+    return waste_shared_views(&c->rows, &c->n, err);
 }
 
-static int stats_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
+static waste_status step(waste_cursor *base, waste_error *err)
 {
-    (void)t;
-    info->estimatedCost = 10;
-    info->estimatedRows = 2;
-    return SQLITE_OK;
+    (void)err;
+    return (size_t)base->n < ((const cursor *)base)->n ? WASTE_OK : WASTE_DONE;
 }
 
-static int stats_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
-{
-    cursor *c = waste_mem_zero(sizeof *c);
-
-    (void)t;
-    if (!c) return SQLITE_NOMEM;
-    *out = &c->base;
-    return SQLITE_OK;
-}
-
-static int stats_close(sqlite3_vtab_cursor *base)
+static void end(waste_cursor *base)
 {
     cursor *c = (cursor *)base;
 
     waste_mem_free(c->rows);
-    waste_mem_free(c);
-    return SQLITE_OK;
+    c->rows = NULL;
+    c->n = 0;
 }
 
-static int stats_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                        sqlite3_value **argv)
-{
-    cursor *c = (cursor *)base;
-    waste_error err = {0};
-
-    (void)idx_num;
-    (void)idx_str;
-    (void)argc;
-    (void)argv;
-    waste_mem_free(c->rows);
-    c->at = 0;
-    if (waste_shared_views(&c->rows, &c->n, &err)) return waste_table_fail(base->pVtab, &err);
-    return SQLITE_OK;
-}
-
-static int stats_next(sqlite3_vtab_cursor *base)
-{
-    ((cursor *)base)->at++;
-    return SQLITE_OK;
-}
-
-static int stats_eof(sqlite3_vtab_cursor *base)
-{
-    const cursor *c = (const cursor *)base;
-
-    return c->at >= c->n;
-}
-
-static void names(sqlite3_context *ctx, const cursor *c)
+static void names(sqlite3_context *ctx, const waste_cursor *base, const uint64_t id[2])
 {
     waste_buf b = {0};
 
-    waste_models_names(&b, ((waste_table *)c->base.pVtab)->conn, c->rows[c->at].id);
+    waste_models_names(&b, waste_cursor_conn(base), id);
     if (b.len || b.failed) waste_args_result(ctx, &b);
     waste_buf_clear(&b);
 }
@@ -211,16 +157,15 @@ static int64_t count_of(const waste_shared_view *v, int column)
     }
 }
 
-static int stats_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
-    const cursor *c = (const cursor *)base;
-    const waste_shared_view *v = &c->rows[c->at];
+    const waste_shared_view *v = &((const cursor *)base)->rows[base->n - 1];
     const waste_model_stats *s = &v->stats;
     const uint64_t wanted = s->hits + s->misses;
 
     switch (column) {
     case COL_PATH: waste_table_text(ctx, v->path, strlen(v->path)); break;
-    case COL_NAMES: names(ctx, c); break;
+    case COL_NAMES: names(ctx, base, v->id); break;
     case COL_HIT_RATE:
         if (wanted) sqlite3_result_double(ctx, (double)s->hits / (double)wanted);
         break;
@@ -239,26 +184,23 @@ static int stats_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int col
         break;
     default: sqlite3_result_int64(ctx, count_of(v, column)); break;
     }
-    return SQLITE_OK;
 }
 
-static int stats_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
-{
-    *out = (sqlite3_int64)((const cursor *)base)->at + 1;
-    return SQLITE_OK;
-}
-
-const sqlite3_module waste_vt_stats = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = stats_connect,
-    .xBestIndex = stats_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = stats_open,
-    .xClose = stats_close,
-    .xFilter = stats_filter,
-    .xNext = stats_next,
-    .xEof = stats_eof,
-    .xColumn = stats_column,
-    .xRowid = stats_rowid,
+const waste_table_kind waste_vt_stats = {
+    .columns =
+        "CREATE TABLE x(path TEXT, names TEXT, users INTEGER, tokens INTEGER,"
+        " reused_tokens INTEGER, prefixes INTEGER, hits INTEGER, misses INTEGER, hit_rate REAL, "
+        "guesses INTEGER, guesses_used INTEGER, evictions INTEGER,"
+        " bytes_read INTEGER, io_ms REAL, step_ms REAL, idle_ms REAL, warmed INTEGER,"
+        " trunk_bytes INTEGER, scratch_bytes INTEGER, sequence_bytes INTEGER, cache_bytes INTEGER,"
+        " memory_bytes INTEGER, budget_bytes INTEGER, cache_slots INTEGER, cache_used INTEGER,"
+        " page_faults INTEGER, banks_direct INTEGER, banks_buffered INTEGER, threads INTEGER,"
+        " io_threads INTEGER,"
+        " lookahead INTEGER, policy TEXT, precision TEXT, notice TEXT)",
+    .ascending = -1,
+    .cursor_bytes = sizeof(cursor),
+    .start = start,
+    .step = step,
+    .column = column,
+    .end = end,
 };

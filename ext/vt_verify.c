@@ -24,7 +24,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "ext_args.h"
 #include "ext_interrupt.h"
 #include "ext_table.h"
@@ -46,120 +45,41 @@ enum {
     COL_MODEL
 };
 
-#define N_ARGS 2
-
 typedef struct cursor {
-    sqlite3_vtab_cursor base;
-    waste_table_args args;
-    waste_interrupt stop;
+    waste_cursor head;
     waste_verify *work;
     waste_verify_row row;
-    sqlite3_int64 n;
-    int eof;
 } cursor;
 
-static int verify_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                          sqlite3_vtab **out, char **message)
+static waste_status start(waste_cursor *base, waste_error *err)
 {
-    (void)argc;
-    (void)argv;
-    (void)message;
-    return waste_table_connect(db, aux,
-                               "CREATE TABLE x(part TEXT, layer INTEGER, expert INTEGER,"
-                               " name TEXT, ok INTEGER, error REAL, gate REAL, up REAL, down REAL,"
-                               " note TEXT, model HIDDEN, source HIDDEN)",
-                               out);
-}
-
-static int verify_best_index(sqlite3_vtab *t, sqlite3_index_info *info)
-{
-    (void)t;
-    return waste_table_plan(info, COL_MODEL, N_ARGS, 1, -1, "waste_verify needs a model");
-}
-
-static int verify_open(sqlite3_vtab *t, sqlite3_vtab_cursor **out)
-{
-    cursor *c = waste_mem_zero(sizeof *c);
-
-    (void)t;
-    if (!c) return SQLITE_NOMEM;
-    c->eof = 1;
-    *out = &c->base;
-    return SQLITE_OK;
-}
-
-static void end(cursor *c)
-{
-    waste_verify_close(c->work);
-    c->work = NULL;
-    waste_table_args_clear(&c->args);
-    memset(&c->row, 0, sizeof c->row);
-    c->n = 0;
-    c->eof = 1;
-}
-
-static int verify_close(sqlite3_vtab_cursor *base)
-{
-    end((cursor *)base);
-    waste_mem_free(base);
-    return SQLITE_OK;
-}
-
-static waste_status start(cursor *c, waste_error *err)
-{
-    const waste_cancel cancel = waste_interrupt_cancel(&c->stop);
+    const waste_cancel cancel = waste_interrupt_cancel(&base->stop);
     const char *source = NULL;
     waste_model_ref ref;
-    waste_status st =
-        waste_models_find(&ref, ((waste_table *)c->base.pVtab)->conn, c->args.v[0], err);
+    waste_status st = waste_models_find(&ref, waste_cursor_conn(base), base->args.v[0], err);
 
     if (st) return st;
-    if (!waste_table_args_null(&c->args, 1))
-        st = waste_args_name(c->args.v[1], "waste_verify: the source", &source, err);
-    if (!st) st = waste_verify_open(&c->work, ref.path, source, &cancel, err);
+    if (!waste_table_args_null(&base->args, 1))
+        st = waste_args_name(base->args.v[1], "waste_verify: the source", &source, err);
+    if (!st) st = waste_verify_open(&((cursor *)base)->work, ref.path, source, &cancel, err);
     waste_models_ref_clear(&ref);
     return st;
 }
 
-static int advance(cursor *c, waste_status st, waste_error *err)
-{
-    if (!st) st = waste_verify_next(c->work, &c->row, err);
-    c->n++;
-    c->eof = st != WASTE_OK;
-    return st < 0 ? waste_table_fail(c->base.pVtab, err) : SQLITE_OK;
-}
-
-static int verify_filter(sqlite3_vtab_cursor *base, int idx_num, const char *idx_str, int argc,
-                         sqlite3_value **argv)
+static waste_status step(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
-    waste_error err = {0};
-    int rc;
 
-    end(c);
-    rc = waste_table_args_set(&c->args, c->base.pVtab, idx_num, idx_str, argc, argv);
-    if (rc != SQLITE_OK || waste_table_args_null(&c->args, 0)) return rc;
-    waste_interrupt_begin(&c->stop, waste_models_db(((waste_table *)base->pVtab)->conn));
-    rc = advance(c, start(c, &err), &err);
-    waste_interrupt_end(&c->stop);
-    return rc;
+    return waste_verify_next(c->work, &c->row, err);
 }
 
-static int verify_next(sqlite3_vtab_cursor *base)
+static void end(waste_cursor *base)
 {
     cursor *c = (cursor *)base;
-    waste_error err = {0};
-    int rc;
 
-    waste_interrupt_begin(&c->stop, waste_models_db(((waste_table *)base->pVtab)->conn));
-    rc = advance(c, WASTE_OK, &err);
-    waste_interrupt_end(&c->stop);
-    return rc;
-}
-
-static int verify_eof(sqlite3_vtab_cursor *base)
-{
-    return ((const cursor *)base)->eof;
+    waste_verify_close(c->work);
+    c->work = NULL;
+    memset(&c->row, 0, sizeof c->row);
 }
 
 static void put_number(sqlite3_context *ctx, int number)
@@ -172,10 +92,9 @@ static void put_error(sqlite3_context *ctx, double error)
     if (!isnan(error)) sqlite3_result_double(ctx, error);
 }
 
-static int verify_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int column)
+static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
 {
-    const cursor *c = (const cursor *)base;
-    const waste_verify_row *r = &c->row;
+    const waste_verify_row *r = &((const cursor *)base)->row;
 
     switch (column) {
     case COL_PART: sqlite3_result_text(ctx, r->part, -1, SQLITE_STATIC); break;
@@ -189,31 +108,25 @@ static int verify_column(sqlite3_vtab_cursor *base, sqlite3_context *ctx, int co
     case COL_GATE: put_error(ctx, r->gate); break;
     case COL_UP: put_error(ctx, r->up); break;
     case COL_DOWN: put_error(ctx, r->down); break;
-    case COL_NOTE:
+    default:
         if (*r->note) waste_table_text(ctx, r->note, strlen(r->note));
         break;
-    default: waste_table_args_column(&c->args, column - COL_MODEL, ctx); break;
     }
-    return SQLITE_OK;
 }
 
-static int verify_rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
-{
-    *out = ((const cursor *)base)->n;
-    return SQLITE_OK;
-}
-
-const sqlite3_module waste_vt_verify = {
-    .iVersion = 0,
-    .xCreate = NULL, /* eponymous only */
-    .xConnect = verify_connect,
-    .xBestIndex = verify_best_index,
-    .xDisconnect = waste_table_disconnect,
-    .xOpen = verify_open,
-    .xClose = verify_close,
-    .xFilter = verify_filter,
-    .xNext = verify_next,
-    .xEof = verify_eof,
-    .xColumn = verify_column,
-    .xRowid = verify_rowid,
+const waste_table_kind waste_vt_verify = {
+    .columns = "CREATE TABLE x(part TEXT, layer INTEGER, expert INTEGER, name TEXT, ok INTEGER,"
+               " error REAL, gate REAL, up REAL, down REAL, note TEXT, model HIDDEN,"
+               " source HIDDEN)",
+    .first = COL_MODEL,
+    .args = 2,
+    .required = 1,
+    .wanted = 1,
+    .needs = "waste_verify needs a model",
+    .ascending = -1,
+    .cursor_bytes = sizeof(cursor),
+    .start = start,
+    .step = step,
+    .column = column,
+    .end = end,
 };
