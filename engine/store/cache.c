@@ -1,13 +1,9 @@
-/* The expert cache: see cache.h. One mutex guards all of it and is never held
- * across a read or a question to the caller; the reader's own is taken inside it,
- * never the other way round.
+/* Batches, guesses and warming over the slots: see cache.h. One mutex guards all of it
+ * and is never held across a read or a question to the caller; the reader's own is
+ * taken inside it, never the other way round. Where a record is and which one goes is
+ * in slots.c.
  *
  * What always holds
- *  - where[record] names the slot that holds or is reading that record, or NONE;
- *    so no record is read twice at once.
- *  - A slot is empty (in the free list), reading (the reader has its request), or
- *    ready. One that is ready and neither asked for, held nor kept is offered to
- *    the policy, and only those are: nothing else can be evicted.
  *  - `asked` slots belong to the open batch: they are in its ready list or will be
  *    when their read ends. `kept` slots are guesses for the next batch.
  *  - Each expert of the batch is in ids once, and in missing from the ask on if it
@@ -21,24 +17,10 @@
 
 #include "base/mem.h"
 #include "base/plat.h"
-#include "store/policy.h"
-#include "store/reader.h"
+#include "store/slots.h"
 
-#define NONE         (-1)
 #define GUESSES      WASTE_POLICY_RANKS
 #define ASK_EVERY_NS 20000000 /* between two questions about cancelling */
-
-typedef enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY } slot_state;
-
-typedef struct slot {
-    waste_read read; /* whose record it is; first, since reads come back as this */
-    slot_state state;
-    unsigned char asked, held, kept;
-    unsigned char joined;  /* asked for while it was being read for something else */
-    unsigned char guessed; /* read on a guess and not asked for since */
-    unsigned char warming; /* being read for waste_cache_warm */
-    int32_t next_free;
-} slot;
 
 /* The experts of one layer, while they are used. Arrays are [experts]. */
 typedef struct batch {
@@ -54,14 +36,8 @@ typedef struct batch {
 
 struct waste_cache {
     const waste_banks *banks;
-    int first_layer, layers, experts; /* layers: that have experts */
-    uint64_t slot_bytes, n_slots;
-    char *memory;
-    slot *slots;
-    int32_t *where;     /* [layers][experts] */
-    int32_t first_free; /* list of empty slots */
-    size_t reading;     /* slots in that state */
-    waste_policy *policy;
+    waste_slots slots;
+    size_t reading; /* slots in that state */
     waste_reader *reader;
     batch batch;
     int guess_layer; /* that guess[0..n_guesses) are for */
@@ -79,42 +55,24 @@ struct waste_cache {
 
 /* ---- open, close ------------------------------------------------------ */
 
-static waste_status reserve(waste_cache *c, waste_error *err)
+static waste_status open_batch(batch *b, size_t experts, waste_error *err)
 {
-    const size_t e = (size_t)c->experts, records = (size_t)c->layers * e;
-    batch *b = &c->batch;
-    size_t i;
-
-    /* the links between slots are 32 bits wide */
-    if (c->n_slots > INT32_MAX || c->n_slots > SIZE_MAX / 2 / c->slot_bytes)
-        return waste_fail(err, WASTE_NOMEM, "an expert cache of %llu records fits no memory",
-                          (unsigned long long)c->n_slots);
-    c->slots = waste_mem_array((size_t)c->n_slots, sizeof *c->slots);
-    c->where = waste_mem_array(records, sizeof *c->where);
-    b->ids = waste_mem_array(e, sizeof *b->ids);
-    b->named = waste_mem_array(e, sizeof *b->named);
-    b->missing = waste_mem_array(e, sizeof *b->missing);
-    b->ready = waste_mem_array(e, sizeof *b->ready);
-    c->memory = waste_mem_region((size_t)(c->n_slots * c->slot_bytes));
-    if (!c->slots || !c->where || !b->ids || !b->named || !b->missing || !b->ready || !c->memory)
-        return waste_fail(err, WASTE_NOMEM, "no memory for an expert cache of %llu records of %llu",
-                          (unsigned long long)c->n_slots, (unsigned long long)c->slot_bytes);
-    for (i = 0; i < records; i++) c->where[i] = NONE;
-    for (i = 0; i < c->n_slots; i++) c->slots[i].next_free = (int32_t)i + 1;
-    c->slots[c->n_slots - 1].next_free = NONE;
-    return WASTE_OK;
+    b->ids = waste_mem_array(experts, sizeof *b->ids);
+    b->named = waste_mem_array(experts, sizeof *b->named);
+    b->missing = waste_mem_array(experts, sizeof *b->missing);
+    b->ready = waste_mem_array(experts, sizeof *b->ready);
+    if (b->ids && b->named && b->missing && b->ready) return WASTE_OK;
+    return waste_fail(err, WASTE_NOMEM, "out of memory for a batch of %zu experts", experts);
 }
 
 uint64_t waste_cache_table_bytes(const waste_banks *banks, uint64_t slots)
 {
-    const waste_bank_shape *s = waste_banks_shape(banks);
-    const int layers = s->layers - s->first_moe;
-    const uint64_t e = (uint64_t)s->experts;
+    const uint64_t e = (uint64_t)waste_banks_shape(banks)->experts;
     const batch *b = NULL;
 
-    return sizeof(waste_cache) + slots * sizeof(slot) + (uint64_t)layers * e * sizeof(int32_t) +
+    return sizeof(waste_cache) + waste_slots_table_bytes(banks, slots) +
            e * (sizeof *b->ids + sizeof *b->named + sizeof *b->missing + sizeof *b->ready) +
-           waste_policy_bytes(layers, s->experts) + waste_reader_bytes();
+           waste_reader_bytes();
 }
 
 /* Deadlines are on the clock that nobody sets, where the system lets them. */
@@ -137,27 +95,17 @@ static void read_done(void *ctx, waste_read *q, waste_status st, const waste_err
 waste_status waste_cache_open(waste_cache **out, const waste_banks *banks, uint64_t slots,
                               int io_threads, waste_error *err)
 {
-    const waste_bank_shape *shape = waste_banks_shape(banks);
     const int threads = io_threads ? io_threads : WASTE_READER_THREADS;
     waste_cache *c;
     waste_status st;
 
     *out = NULL;
-    if (slots == 0 || waste_banks_slot_bytes(banks) == 0)
-        return waste_fail(err, WASTE_ARG, "an expert cache of %llu slots of %llu bytes",
-                          (unsigned long long)slots,
-                          (unsigned long long)waste_banks_slot_bytes(banks));
     c = waste_mem_zero(sizeof *c);
     if (!c) return waste_fail(err, WASTE_NOMEM, "out of memory opening the expert cache");
     c->banks = banks;
-    c->first_layer = shape->first_moe;
-    c->layers = shape->layers - shape->first_moe;
-    c->experts = shape->experts;
-    c->slot_bytes = waste_banks_slot_bytes(banks);
-    c->n_slots = slots;
-    c->counts.slots = slots;
-    st = open_lock(c) ? reserve(c, err) : waste_fail(err, WASTE_NOMEM, "no lock for the cache");
-    if (!st) st = waste_policy_open(&c->policy, c->layers, c->experts, err);
+    st = open_lock(c) ? WASTE_OK : waste_fail(err, WASTE_NOMEM, "no lock for the cache");
+    if (!st) st = waste_slots_open(&c->slots, banks, slots, err);
+    if (!st) st = open_batch(&c->batch, (size_t)c->slots.experts, err);
     if (!st)
         st = waste_reader_open(&c->reader, banks, threads < 0 ? 0 : threads, read_done, c, err);
     if (st) {
@@ -172,128 +120,50 @@ void waste_cache_close(waste_cache *c)
 {
     if (!c) return;
     waste_reader_close(c->reader);
-    waste_policy_close(c->policy);
     if (c->has_change) pthread_cond_destroy(&c->change);
     if (c->has_lock) pthread_mutex_destroy(&c->lock);
-    waste_mem_region_free(c->memory, (size_t)(c->n_slots * c->slot_bytes));
     waste_mem_free(c->warm);
     waste_mem_free(c->batch.ready);
     waste_mem_free(c->batch.missing);
     waste_mem_free(c->batch.named);
     waste_mem_free(c->batch.ids);
-    waste_mem_free(c->where);
-    waste_mem_free(c->slots);
+    waste_slots_close(&c->slots);
     waste_mem_free(c);
 }
 
-/* ---- slots, all under the lock ------------------------------------------ */
+/* ---- reads, under the lock -------------------------------------------------- */
 
-static int exists(const waste_cache *c, int layer, int expert)
+/* For a slot in state reading. */
+static void start_read(waste_cache *c, waste_slot *s, waste_urgency urgency)
 {
-    return layer >= c->first_layer && layer - c->first_layer < c->layers && expert >= 0 &&
-           expert < c->experts;
-}
-
-static int32_t record_of(const waste_cache *c, int layer, int expert)
-{
-    return (layer - c->first_layer) * c->experts + expert;
-}
-
-static int32_t record_in(const waste_cache *c, const slot *s)
-{
-    return record_of(c, s->read.layer, s->read.expert);
-}
-
-/* The slot of a record, or NULL. */
-static slot *slot_of(const waste_cache *c, int layer, int expert)
-{
-    const int32_t i = c->where[record_of(c, layer, expert)];
-
-    return i == NONE ? NULL : &c->slots[i];
-}
-
-static int32_t number(const waste_cache *c, const slot *s)
-{
-    return (int32_t)(s - c->slots);
-}
-
-static char *bytes_of(const waste_cache *c, const slot *s)
-{
-    return c->memory + (uint64_t)number(c, s) * c->slot_bytes;
-}
-
-/* The record goes and the slot is free. */
-static void empty(waste_cache *c, slot *s)
-{
-    waste_policy_withhold(c->policy, record_in(c, s));
-    c->where[record_in(c, s)] = NONE;
-    s->state = SLOT_EMPTY;
-    s->asked = s->held = s->kept = s->joined = s->guessed = 0;
-    s->next_free = c->first_free;
-    c->first_free = number(c, s);
-    c->counts.used--;
-}
-
-/* Lets the record of a slot go, if nothing speaks against it. */
-static void offer(waste_cache *c, const slot *s)
-{
-    if (s->state == SLOT_READY && !s->asked && !s->held && !s->kept)
-        waste_policy_offer(c->policy, record_in(c, s));
-}
-
-/* An empty slot, made so if a record of an index below `than` can go; or NULL. */
-static slot *get_slot(waste_cache *c, float than)
-{
-    int32_t victim;
-    slot *s;
-
-    if (c->first_free == NONE) {
-        victim = waste_policy_least(c->policy, than);
-        if (victim < 0) return NULL;
-        empty(c, &c->slots[c->where[victim]]);
-        c->counts.evictions++;
-    }
-    s = &c->slots[c->first_free];
-    c->first_free = s->next_free;
-    c->counts.used++;
-    return s;
-}
-
-static void start_read(waste_cache *c, slot *s, int layer, int expert, waste_urgency urgency)
-{
-    s->read.layer = layer;
-    s->read.expert = expert;
-    s->read.to = bytes_of(c, s);
-    s->state = SLOT_READING;
-    c->where[record_of(c, layer, expert)] = number(c, s);
     c->reading++;
     waste_reader_ask(c->reader, &s->read, urgency);
 }
 
 /* Empties a slot whose read has not begun; one that is being read, or that warming
  * wants, stays. */
-static void withdraw(waste_cache *c, slot *s)
+static void withdraw(waste_cache *c, waste_slot *s)
 {
     if (s->warming || !waste_reader_withdraw(c->reader, &s->read)) return;
     c->reading--;
     c->counts.guesses -= s->guessed;
-    empty(c, s);
+    waste_slots_empty(&c->slots, s);
 }
 
 /* ---- the batch, under the lock -------------------------------------------- */
 
 /* A record of the batch that has a slot. */
-static void want(waste_cache *c, slot *s)
+static void want(waste_cache *c, waste_slot *s)
 {
     s->asked = 1;
-    waste_policy_withhold(c->policy, record_in(c, s));
+    waste_slots_withhold(&c->slots, s);
     c->counts.guesses_used += s->guessed;
     s->guessed = 0;
-    s->joined = s->state == SLOT_READING;
+    s->joined = s->state == WASTE_SLOT_READING;
     if (s->joined)
         waste_reader_promote(c->reader, &s->read, WASTE_URGENCY_DEMAND);
     else
-        c->batch.ready[c->batch.n_ready++] = number(c, s);
+        c->batch.ready[c->batch.n_ready++] = waste_slots_number(&c->slots, s);
 }
 
 /* Sends the reads of what is missing, as far as there are slots. */
@@ -303,16 +173,16 @@ static void issue(waste_cache *c)
 
     for (; b->open && b->issued < b->n_missing; b->issued++) {
         const int expert = b->missing[b->issued];
-        slot *s = slot_of(c, b->layer, expert);
+        waste_slot *s = waste_slots_find(&c->slots, b->layer, expert);
 
         if (s) {
             want(c, s);
             continue;
         }
-        s = get_slot(c, INFINITY);
+        s = waste_slots_take(&c->slots, b->layer, expert, INFINITY);
         if (!s) return;
         s->asked = 1;
-        start_read(c, s, b->layer, expert, WASTE_URGENCY_DEMAND);
+        start_read(c, s, WASTE_URGENCY_DEMAND);
     }
 }
 
@@ -322,15 +192,15 @@ static void drop_guesses(waste_cache *c)
     size_t i;
 
     for (i = 0; i < c->n_guesses; i++) {
-        slot *s = slot_of(c, c->guess_layer, c->guess[i]);
+        waste_slot *s = waste_slots_find(&c->slots, c->guess_layer, c->guess[i]);
 
         if (!s || !s->kept) continue;
         s->kept = 0;
         if (s->asked) continue;
-        if (s->state == SLOT_READING)
+        if (s->state == WASTE_SLOT_READING)
             withdraw(c, s);
         else
-            offer(c, s);
+            waste_slots_offer(&c->slots, s);
     }
     c->n_guesses = 0;
 }
@@ -341,15 +211,15 @@ static void end(waste_cache *c)
     size_t i;
 
     for (i = 0; i < b->n; i++) {
-        slot *s = slot_of(c, b->layer, b->ids[i]);
+        waste_slot *s = waste_slots_find(&c->slots, b->layer, b->ids[i]);
 
         b->named[b->ids[i]] = 0;
         if (!s || !s->asked) continue;
         s->asked = s->joined = 0;
-        if (s->state == SLOT_READING)
+        if (s->state == WASTE_SLOT_READING)
             withdraw(c, s);
         else
-            offer(c, s);
+            waste_slots_offer(&c->slots, s);
     }
     b->open = 0;
     b->n = b->n_missing = b->issued = b->n_ready = b->n_taken = 0;
@@ -366,67 +236,68 @@ static void feed_warming(waste_cache *c)
 
     while (c->warm_at < c->n_warm && c->warming < most) {
         const waste_usage_row *row = &c->warm[c->warm_at++];
-        slot *s;
+        waste_slot *s;
 
-        if (c->first_free == NONE) {
+        if (!waste_slots_any_empty(&c->slots)) {
             c->warm_at = c->n_warm;
             return;
         }
-        if (!exists(c, row->layer, row->expert) || slot_of(c, row->layer, row->expert)) continue;
-        s = get_slot(c, -INFINITY);
+        if (!waste_slots_exists(&c->slots, row->layer, row->expert) ||
+            waste_slots_find(&c->slots, row->layer, row->expert))
+            continue;
+        s = waste_slots_take(&c->slots, row->layer, row->expert, -INFINITY);
         s->warming = 1;
         c->warming++;
-        start_read(c, s, row->layer, row->expert, WASTE_URGENCY_WARM);
+        start_read(c, s, WASTE_URGENCY_WARM);
     }
 }
 
-static void arrived(waste_cache *c, slot *s)
+static void arrived(waste_cache *c, waste_slot *s)
 {
-    s->state = SLOT_READY;
-    s->joined = 0;
+    s->state = WASTE_SLOT_READY;
     if (s->warming)
         c->counts.warmed++;
     else
         c->counts.bytes_read += waste_banks_record_bytes(c->banks, s->read.layer);
+    s->joined = s->warming = 0;
     if (s->asked)
-        c->batch.ready[c->batch.n_ready++] = number(c, s);
+        c->batch.ready[c->batch.n_ready++] = waste_slots_number(&c->slots, s);
     else
-        offer(c, s);
+        waste_slots_offer(&c->slots, s);
 }
 
 /* The batch fails by a read of its own only: that a guess, or a read which an
  * earlier batch left behind, has failed means that it is tried once more. */
-static void failed(waste_cache *c, slot *s, waste_status st, const waste_error *err)
+static void failed(waste_cache *c, waste_slot *s, waste_status st, const waste_error *err)
 {
     batch *b = &c->batch;
 
     if (s->warming) c->warm_at = c->n_warm;
     if (s->joined) {
-        s->joined = 0;
-        start_read(c, s, s->read.layer, s->read.expert, WASTE_URGENCY_DEMAND);
+        s->joined = s->warming = 0;
+        start_read(c, s, WASTE_URGENCY_DEMAND);
         return;
     }
     if (s->asked && !b->failed) {
         b->failed = st;
         b->error = *err;
     }
-    empty(c, s);
+    waste_slots_empty(&c->slots, s);
 }
 
 /* From the thread that read. */
 static void read_done(void *ctx, waste_read *q, waste_status st, const waste_error *err)
 {
     waste_cache *c = ctx;
-    slot *s = (slot *)q;
+    waste_slot *s = (waste_slot *)q;
 
     pthread_mutex_lock(&c->lock);
     c->reading--;
+    c->warming -= s->warming;
     if (st)
         failed(c, s, st, err);
     else
         arrived(c, s);
-    if (s->warming) c->warming--;
-    s->warming = 0;
     issue(c);
     feed_warming(c);
     pthread_cond_broadcast(&c->change);
@@ -444,7 +315,7 @@ static waste_status check_ids(waste_cache *c, int layer, const int *ids, size_t 
     if (b->open)
         return waste_fail(err, WASTE_BUSY, "the experts of layer %d are still in use", b->layer);
     for (i = 0; i < n && !st; i++) {
-        if (!exists(c, layer, ids[i]))
+        if (!waste_slots_exists(&c->slots, layer, ids[i]))
             st =
                 waste_fail(err, WASTE_ARG, "the model has no expert %d in layer %d", ids[i], layer);
         else if (b->named[ids[i]])
@@ -455,7 +326,7 @@ static waste_status check_ids(waste_cache *c, int layer, const int *ids, size_t 
     }
     if (!st) return WASTE_OK;
     while (i-- > 0)
-        if (exists(c, layer, ids[i])) b->named[ids[i]] = 0;
+        if (waste_slots_exists(&c->slots, layer, ids[i])) b->named[ids[i]] = 0;
     return st;
 }
 
@@ -466,7 +337,7 @@ static void learn(waste_cache *c, int layer, size_t rows)
 
     if (rows != 1 || layer != c->guess_layer) return;
     for (i = 0; i < c->n_guesses; i++)
-        waste_policy_guessed(c->policy, (int)i, c->batch.named[c->guess[i]]);
+        waste_policy_guessed(c->slots.policy, (int)i, c->batch.named[c->guess[i]]);
 }
 
 waste_status waste_cache_ask(waste_cache *c, int layer, const int *ids, const int *uses, size_t n,
@@ -483,9 +354,9 @@ waste_status waste_cache_ask(waste_cache *c, int layer, const int *ids, const in
         b->layer = layer;
         b->n = n;
         memcpy(b->ids, ids, n * sizeof *ids);
-        waste_policy_pass(c->policy, layer - c->first_layer, ids, uses, n, rows);
+        waste_policy_pass(c->slots.policy, layer - c->slots.first_layer, ids, uses, n, rows);
         for (i = 0; i < n; i++) {
-            slot *s = slot_of(c, layer, ids[i]);
+            waste_slot *s = waste_slots_find(&c->slots, layer, ids[i]);
 
             if (s) {
                 c->counts.hits++;
@@ -554,7 +425,7 @@ static waste_status wait_ready(waste_cache *c, const waste_cancel *cancel, waste
         if (c->reading == 0)
             return waste_fail(err, WASTE_BUSY,
                               "layer %d, expert %d: all %llu slots of the expert cache are held",
-                              b->layer, (int)b->missing[b->issued], (unsigned long long)c->n_slots);
+                              b->layer, (int)b->missing[b->issued], (unsigned long long)c->slots.n);
         start = waste_clock_ns();
         wait_a_moment(c);
         now = waste_clock_ns();
@@ -570,18 +441,18 @@ waste_status waste_cache_take(waste_cache *c, int *expert, const void **record,
 {
     batch *b = &c->batch;
     waste_status st = WASTE_DONE;
-    slot *s;
+    waste_slot *s;
 
     *record = NULL;
     *expert = -1;
     pthread_mutex_lock(&c->lock);
     if (b->open && b->n_taken < b->n) st = wait_ready(c, cancel, err);
     if (!st) {
-        s = &c->slots[b->ready[b->n_taken++]];
+        s = &c->slots.slot[b->ready[b->n_taken++]];
         s->asked = 0;
         s->held = 1;
         *expert = s->read.expert;
-        *record = bytes_of(c, s);
+        *record = waste_slots_bytes(&c->slots, s);
     } else if (b->open) {
         end(c);
     }
@@ -591,14 +462,14 @@ waste_status waste_cache_take(waste_cache *c, int *expert, const void **record,
 
 void waste_cache_release(waste_cache *c, int layer, int expert)
 {
-    slot *s;
+    waste_slot *s;
 
-    if (!exists(c, layer, expert)) return;
+    if (!waste_slots_exists(&c->slots, layer, expert)) return;
     pthread_mutex_lock(&c->lock);
-    s = slot_of(c, layer, expert);
+    s = waste_slots_find(&c->slots, layer, expert);
     if (s && s->held) {
         s->held = 0;
-        offer(c, s);
+        waste_slots_offer(&c->slots, s);
         issue(c);
     }
     pthread_mutex_unlock(&c->lock);
@@ -614,32 +485,27 @@ void waste_cache_ready(waste_cache *c, size_t *ready, size_t *left)
     pthread_mutex_unlock(&c->lock);
 }
 
-void waste_cache_end(waste_cache *c)
-{
-    pthread_mutex_lock(&c->lock);
-    if (c->batch.open) end(c);
-    pthread_mutex_unlock(&c->lock);
-}
-
 /* ---- guesses ------------------------------------------------------------------ */
 
 static void guess_one(waste_cache *c, int layer, int expert, int rank)
 {
-    slot *s = slot_of(c, layer, expert);
+    waste_slot *s = waste_slots_find(&c->slots, layer, expert);
 
     c->guess[c->n_guesses++] = expert;
     if (!s) {
         if (waste_reader_threads(c->reader) == 0) return;
-        s = get_slot(c, waste_policy_guess(c->policy, layer - c->first_layer, rank));
+        s = waste_slots_take(
+            &c->slots, layer, expert,
+            waste_policy_guess(c->slots.policy, layer - c->slots.first_layer, rank));
         if (!s) return;
         s->guessed = 1;
         c->counts.guesses++;
-        start_read(c, s, layer, expert, WASTE_URGENCY_GUESS);
-    } else if (s->state == SLOT_READING) {
+        start_read(c, s, WASTE_URGENCY_GUESS);
+    } else if (s->state == WASTE_SLOT_READING) {
         waste_reader_promote(c->reader, &s->read, WASTE_URGENCY_GUESS);
     }
     s->kept = 1;
-    waste_policy_withhold(c->policy, record_in(c, s));
+    waste_slots_withhold(&c->slots, s);
 }
 
 void waste_cache_guess(waste_cache *c, int layer, const int *ids, size_t n)
@@ -651,7 +517,7 @@ void waste_cache_guess(waste_cache *c, int layer, const int *ids, size_t n)
     c->guess_layer = layer;
     /* A demand that still has no slot comes before any guess. */
     for (i = 0; i < n && c->n_guesses < GUESSES && c->batch.issued == c->batch.n_missing; i++)
-        if (exists(c, layer, ids[i])) guess_one(c, layer, ids[i], (int)i);
+        if (waste_slots_exists(&c->slots, layer, ids[i])) guess_one(c, layer, ids[i], (int)i);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -659,17 +525,17 @@ void waste_cache_guess(waste_cache *c, int layer, const int *ids, size_t n)
 
 size_t waste_cache_usage(waste_cache *c, waste_usage_row *out, size_t max)
 {
-    const int32_t records = c->layers * c->experts;
+    const int experts = c->slots.experts, records = c->slots.layers * experts;
     size_t n = 0;
     int32_t i;
 
     pthread_mutex_lock(&c->lock);
     for (i = 0; i < records && n < max; i++) {
-        const uint32_t hits = waste_policy_hits(c->policy, i);
+        const uint32_t hits = waste_policy_hits(c->slots.policy, i);
 
         if (!hits) continue;
-        out[n].layer = c->first_layer + i / c->experts;
-        out[n].expert = i % c->experts;
+        out[n].layer = c->slots.first_layer + i / experts;
+        out[n].expert = i % experts;
         out[n++].hits = hits;
     }
     pthread_mutex_unlock(&c->lock);
@@ -688,8 +554,9 @@ void waste_cache_warm(waste_cache *c, const waste_usage_row *rows, size_t n)
         old = copy;
     } else {
         for (i = 0; i < n; i++)
-            if (exists(c, rows[i].layer, rows[i].expert))
-                waste_policy_seed(c->policy, record_of(c, rows[i].layer, rows[i].expert),
+            if (waste_slots_exists(&c->slots, rows[i].layer, rows[i].expert))
+                waste_policy_seed(c->slots.policy,
+                                  waste_slots_record(&c->slots, rows[i].layer, rows[i].expert),
                                   rows[i].hits);
         old = c->warm;
         c->warm = copy;
@@ -707,6 +574,9 @@ void waste_cache_counts_get(waste_cache *c, waste_cache_counts *out)
 {
     pthread_mutex_lock(&c->lock);
     *out = c->counts;
+    out->slots = c->slots.n;
+    out->used = c->slots.used;
+    out->evictions = c->slots.evictions;
     pthread_mutex_unlock(&c->lock);
 }
 

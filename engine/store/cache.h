@@ -57,8 +57,6 @@ void waste_cache_release(waste_cache *c, int layer, int expert);
 /* How many records can be taken at this moment without waiting, and how many of the
  * batch have not been taken. */
 void waste_cache_ready(waste_cache *c, size_t *ready, size_t *left);
-/* Gives up what was not taken; fine when no batch is open. */
-void waste_cache_end(waste_cache *c);
 
 /* ---- hints ---------------------------------------------------------------- */
 

@@ -149,6 +149,24 @@ static waste_status try_take(int *expert, const waste_cancel *cancel, waste_erro
     return waste_cache_take(cache, expert, &record, cancel, e);
 }
 
+static int yes(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
+/* Gives up what was not taken: as an interrupt does, which is asked about every now
+ * and then only. */
+static void give_up(void)
+{
+    const waste_cancel cancel = {yes, NULL};
+    waste_error e;
+    int expert;
+
+    pause_ms(50);
+    assert_int_equal(try_take(&expert, &cancel, &e), WASTE_CANCELLED);
+}
+
 static void close_cache(void)
 {
     set_gate(0);
@@ -216,7 +234,7 @@ static void what_is_there_comes_first(void **state)
     assert_int_equal(take(1), 3);
     set_gate(0);
     assert_true(take(1) < 3);
-    waste_cache_end(cache);
+    give_up();
     close_cache();
 }
 
@@ -316,7 +334,7 @@ static void held_survives_pressure(void **state)
     open_cache(3);
     ask(1, two, 2);
     assert_int_equal(waste_cache_take(cache, &expert, &record, NULL, &e), WASTE_OK);
-    waste_cache_end(cache); /* held all the same */
+    give_up(); /* held all the same */
     for (i = 0; i < 40; i++) use(2, i % 8);
     assert_int_equal(((const unsigned char *)record)[48], 16 + expert);
     waste_cache_release(cache, 1, expert);
@@ -395,8 +413,7 @@ static void a_cache_may_close_while_a_read_hangs(void **state)
     kind[1][0] = GATED;
     set_gate(1);
     ask(1, ids, 3);
-    waste_cache_end(cache);
-    waste_cache_end(cache);
+    give_up();
     close_cache();
 }
 
@@ -452,7 +469,7 @@ static void a_guess_on_its_way_is_waited_for_and_read_once(void **state)
     set_gate(0);
     assert_int_equal(take(2), 5);
     assert_int_equal(reads[2][5], 1);
-    waste_cache_end(cache);
+    assert_int_equal(take(2), -1);
     close_cache();
 }
 
@@ -565,7 +582,7 @@ static void a_guess_that_fails_under_a_demand_is_tried_again(void **state)
     set_gate(0);
     assert_int_equal(take(2), 1);
     assert_int_equal(reads[2][1], 2);
-    waste_cache_end(cache);
+    assert_int_equal(take(2), -1);
     close_cache();
 
     open_cache(4);
@@ -637,7 +654,7 @@ static void warming_goes_on_in_the_background(void **state)
     waste_cache_warm(cache, rows, 16); /* busy with the first */
     ask(2, &five, 1);
     assert_int_equal(take(2), 5);
-    waste_cache_end(cache);
+    assert_int_equal(take(2), -1);
     waste_cache_release(cache, 2, 5);
     set_gate(0);
     wait_idle(16);
@@ -709,9 +726,13 @@ static void many_threads_and_failing_reads(void **state)
                     assert_int_equal(((const unsigned char *)r)[600], layer * 16 + expert);
                     waste_cache_release(cache, layer, expert);
                     good++;
-                    if (x >> 24 == 5) waste_cache_end(cache);
+                    if (x >> 24 == 5) { /* the next question is answered with yes */
+                        never = 100;
+                        pause_ms(50);
+                    }
                 }
-                if (st != WASTE_DONE && st != WASTE_IO) fail_msg("%d: %s", st, err.text);
+                if (st != WASTE_DONE && st != WASTE_IO && (st != WASTE_CANCELLED || never < 0))
+                    fail_msg("%d: %s", st, err.text);
             }
             stop = 1;
             for (i = 0; i < 2; i++) pthread_join(t[i], NULL);
