@@ -15,6 +15,9 @@
 #define COUNTS   3     /* decayed counts per record */
 #define UNKNOWN  0.01f /* added to every worth: a record never wanted may be */
 #define LEARNING 0.02f /* weight of one guess in its rank's precision */
+#define NOTHING \
+    1e-7f /* a count below is 0: no hit any more, and never a subnormal
+                        * number, which some processors take a hundred times as long for */
 
 /* Per pass of one row; and what each count adds to the worth. */
 static const float decay[COUNTS] = {0.5f, 0.9f, 0.995f};
@@ -187,7 +190,11 @@ void waste_policy_pass(waste_policy *p, int layer, const int *ids, const int *us
     p->at = layer;
     for (c = 0; c < COUNTS; c++) keep[c] = powf(decay[c], (float)rows);
     for (e = 0; e < p->experts; e++)
-        for (c = 0; c < COUNTS; c++) h.record[e].count[c] *= keep[c];
+        for (c = 0; c < COUNTS; c++) {
+            const float left = h.record[e].count[c] * keep[c];
+
+            h.record[e].count[c] = left < NOTHING ? 0 : left;
+        }
     for (i = 0; i < n; i++) {
         share = (float)(uses ? uses[i] : 1) / (float)rows;
         for (c = 0; c < COUNTS; c++) h.record[ids[i]].count[c] += (1 - keep[c]) * share;
@@ -221,11 +228,6 @@ static float index_of(const waste_policy *p, int layer, float worth)
     const int to_go = layer > p->at ? layer - p->at : layer - p->at + p->layers;
 
     return worth * p->nearness[to_go - 1];
-}
-
-float waste_policy_index(const waste_policy *p, int32_t n)
-{
-    return index_of(p, n / p->experts, p->record[n].worth);
 }
 
 int32_t waste_policy_least(const waste_policy *p, float than)

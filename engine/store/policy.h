@@ -36,10 +36,8 @@ uint32_t waste_policy_hits(const waste_policy *p, int32_t record); /* 0: never w
  * withheld. Both are fine when it is so already. O(log experts). */
 void waste_policy_offer(waste_policy *p, int32_t record);
 void waste_policy_withhold(waste_policy *p, int32_t record);
-/* The figure that is compared: worth by distance. */
-float waste_policy_index(const waste_policy *p, int32_t record);
-/* Of the offered records the least wanted, if its index is below `than`; -1 when
- * there is none. O(layers). */
+/* Of the offered records the one of the least index (worth by distance), if that is
+ * below `than`; -1 when there is none. O(layers). */
 int32_t waste_policy_least(const waste_policy *p, float than);
 
 /* Index of a record that the lookahead ranked `rank`-th (0: likeliest): from how

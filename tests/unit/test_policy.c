@@ -146,14 +146,39 @@ static void seeds_are_hits_again(void **state)
     assert_int_equal(waste_policy_least(p, INFINITY), record(3, 5));
 }
 
+/* A record's index, exactly: the largest bound that it is not below, all others being
+ * withheld. Numbers from 0 up are in the order of their bits. */
+static float index_in(waste_policy *q, int32_t r)
+{
+    uint32_t lo = 0, hi = 0x7f800000; /* infinity, which it is below */
+    float than;
+
+    waste_policy_offer(q, r);
+    while (hi - lo > 1) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+
+        memcpy(&than, &mid, sizeof than);
+        if (waste_policy_least(q, than) < 0)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    waste_policy_withhold(q, r);
+    memcpy(&than, &lo, sizeof than);
+    return than;
+}
+
 /* Against a search of everything, through random offers, uses and evictions. */
 static void the_least_is_the_least_of_all(void **state)
 {
     unsigned char offered[LAYERS * EXPERTS] = {0};
+    waste_error e = {0};
+    waste_policy *q; /* of the same passes, where records are looked at one by one */
     uint32_t x = 1;
-    float min;
+    float min, index[LAYERS * EXPERTS];
     int i, j;
     (void)state;
+    assert_int_equal(waste_policy_open(&q, LAYERS, EXPERTS, &e), WASTE_OK);
     for (i = 0; i < 4000; i++) {
         int32_t r, least;
 
@@ -169,16 +194,36 @@ static void the_least_is_the_least_of_all(void **state)
         if (i % 3 == 0) {
             int ids[3] = {(int)(x >> 5 & 7), 8 + (int)(x >> 12 & 7), 16 + (int)(x >> 18 & 15)};
             waste_policy_pass(p, i / 3 % LAYERS, ids, NULL, 3, 1 + (x >> 8 & 1) * 7);
+            waste_policy_pass(q, i / 3 % LAYERS, ids, NULL, 3, 1 + (x >> 8 & 1) * 7);
+            for (j = 0; j < LAYERS * EXPERTS; j++) index[j] = index_in(q, j);
         }
         least = waste_policy_least(p, INFINITY);
         min = INFINITY;
         for (j = 0; j < LAYERS * EXPERTS; j++)
-            if (offered[j]) min = fminf(min, waste_policy_index(p, j));
+            if (offered[j]) min = fminf(min, index[j]);
         assert_int_equal(least >= 0, min < INFINITY);
         if (least < 0) continue;
-        assert_true(offered[least] && waste_policy_index(p, least) <= min);
+        assert_true(offered[least] && index[least] <= min);
         assert_int_equal(waste_policy_least(p, min), -1); /* strictly below */
     }
+    waste_policy_close(q);
+}
+
+/* In the end there is nothing left of a use: the index is that of a record that was
+ * never wanted, not a number that shrinks for ever. */
+static void what_is_forgotten_is_zero(void **state)
+{
+    int i;
+    (void)state;
+    for (i = 0; i < 2000; i++) pass(0, 1);
+    assert_int_equal(waste_policy_hits(p, record(0, 1)), 999956); /* of WASTE_POLICY_UNIT */
+    for (i = 0; i < 2600; i++) pass(0, 2);
+    assert_int_equal(waste_policy_hits(p, record(0, 1)), 2);
+    assert_true(index_in(p, record(0, 1)) > index_in(p, record(0, 3)));
+    for (i = 0; i < 1000; i++) pass(0, 2);
+    assert_int_equal(waste_policy_hits(p, record(0, 1)), 0);
+    assert_true(index_in(p, record(0, 1)) == index_in(p, record(0, 3)));
+    assert_true(index_in(p, record(0, 2)) > index_in(p, record(0, 1)));
 }
 
 static void memory_is_what_was_said(void **state)
@@ -218,6 +263,7 @@ int main(void)
         EACH(nothing_goes_for_what_is_worth_less),
         EACH(seeds_are_hits_again),
         EACH(the_least_is_the_least_of_all),
+        EACH(what_is_forgotten_is_zero),
         EACH(memory_is_what_was_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
