@@ -52,7 +52,7 @@ void waste_lookahead(const waste_pass *p, int layer)
     const waste_config *c = p->config;
     const waste_layer *l;
     waste_scratch *s = p->s;
-    int ids[MOST_ROWS][MOST_WIDTH], found[MOST_ROWS], all[MOST];
+    int ids[MOST_ROWS][MOST_WIDTH], found[MOST_ROWS], all[MOST], ranks[MOST];
     const int width = p->lookahead < MOST_WIDTH ? p->lookahead : MOST_WIDTH;
     size_t n = 0, t;
     int i;
@@ -65,7 +65,10 @@ void waste_lookahead(const waste_pass *p, int layer)
     for (t = 0; t < p->n; t++)
         found[t] = best(c, s->route_logits + t * (size_t)c->experts, l->router_bias, width, ids[t]);
     for (i = 0; i < width; i++) /* the likeliest of each row first */
-        for (t = 0; t < p->n; t++)
-            if (i < found[t]) n = add(all, n, ids[t][i]);
-    waste_cache_guess(p->cache, layer + 1, all, n);
+        for (t = 0; t < p->n; t++) {
+            if (i >= found[t]) continue;
+            ranks[n] = i;
+            n = add(all, n, ids[t][i]);
+        }
+    waste_cache_guess(p->cache, layer + 1, all, ranks, n);
 }

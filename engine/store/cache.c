@@ -42,7 +42,7 @@ struct waste_cache {
     batch batch;
     int guess_layer; /* that guess[0..n_guesses) are for */
     size_t n_guesses;
-    int guess[GUESSES];
+    int guess[GUESSES], guess_rank[GUESSES];
     waste_usage_row *warm; /* what waste_cache_warm still has to read: from warm_at on */
     size_t n_warm, warm_at;
     int warming;       /* reads for it */
@@ -337,7 +337,7 @@ static void learn(waste_cache *c, int layer, size_t rows)
 
     if (rows != 1 || layer != c->guess_layer) return;
     for (i = 0; i < c->n_guesses; i++)
-        waste_policy_guessed(c->slots.policy, (int)i, c->batch.named[c->guess[i]]);
+        waste_policy_guessed(c->slots.policy, c->guess_rank[i], c->batch.named[c->guess[i]]);
 }
 
 waste_status waste_cache_ask(waste_cache *c, int layer, const int *ids, const int *uses, size_t n,
@@ -491,7 +491,8 @@ static void guess_one(waste_cache *c, int layer, int expert, int rank)
 {
     waste_slot *s = waste_slots_find(&c->slots, layer, expert);
 
-    c->guess[c->n_guesses++] = expert;
+    c->guess[c->n_guesses] = expert;
+    c->guess_rank[c->n_guesses++] = rank;
     if (!s) {
         if (waste_reader_threads(c->reader) == 0) return;
         s = waste_slots_take(
@@ -508,7 +509,7 @@ static void guess_one(waste_cache *c, int layer, int expert, int rank)
     waste_slots_withhold(&c->slots, s);
 }
 
-void waste_cache_guess(waste_cache *c, int layer, const int *ids, size_t n)
+void waste_cache_guess(waste_cache *c, int layer, const int *ids, const int *ranks, size_t n)
 {
     size_t i;
 
@@ -517,7 +518,8 @@ void waste_cache_guess(waste_cache *c, int layer, const int *ids, size_t n)
     c->guess_layer = layer;
     /* A demand that still has no slot comes before any guess. */
     for (i = 0; i < n && c->n_guesses < GUESSES && c->batch.issued == c->batch.n_missing; i++)
-        if (waste_slots_exists(&c->slots, layer, ids[i])) guess_one(c, layer, ids[i], (int)i);
+        if (waste_slots_exists(&c->slots, layer, ids[i]))
+            guess_one(c, layer, ids[i], ranks ? ranks[i] : (int)i);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -61,10 +61,11 @@ void waste_cache_ready(waste_cache *c, size_t *ready, size_t *left);
 /* ---- hints ---------------------------------------------------------------- */
 
 /* The experts that `layer`, to be asked for next, will probably want, likeliest
- * first. Those there stay; the others are read when nobody waits for a read, into
+ * first, and how the lookahead ranked each for its row (0: likeliest; NULL: as they
+ * come). Those there stay; the others are read when nobody waits for a read, into
  * slots whose records are less likely to be used soon. Ids that do not exist are
  * skipped. What the next ask does not confirm is forgotten. */
-void waste_cache_guess(waste_cache *c, int layer, const int *ids, size_t n);
+void waste_cache_guess(waste_cache *c, int layer, const int *ids, const int *ranks, size_t n);
 
 /* Learned demand: one row per record that was wanted, in no order, at most `max`.
  * Returns how many. */

@@ -12,6 +12,7 @@
 
 #include "fixture_files.h"
 #include "store/cache.h"
+#include "store/policy.h"
 #include "store/reader.h"
 
 static fixture box;
@@ -419,13 +420,18 @@ static void a_cache_may_close_while_a_read_hangs(void **state)
 
 /* ---- guesses ------------------------------------------------------------------ */
 
-static void wait_idle(uint64_t used)
+/* Until `done` reads have ended well and so many records are there or awaited. */
+static void settle(uint64_t done, uint64_t used)
 {
+    waste_cache_counts n = counts();
     int i;
 
-    for (i = 0; i < 5000 && counts().used < used; i++) pause_ms(1);
-    pause_ms(20);
-    assert_int_equal(counts().used, used);
+    for (i = 0; i < 60000 && (n.bytes_read / 4096 + n.warmed != done || n.used != used); i++) {
+        pause_ms(1);
+        n = counts();
+    }
+    assert_int_equal(n.bytes_read / 4096 + n.warmed, done);
+    assert_int_equal(n.used, used);
 }
 
 static void a_confirmed_guess_is_a_hit(void **state)
@@ -435,9 +441,9 @@ static void a_confirmed_guess_is_a_hit(void **state)
     (void)state;
     open_cache(8);
     ask(1, now, 1);
-    waste_cache_guess(cache, 2, ids, 2);
+    waste_cache_guess(cache, 2, ids, NULL, 2);
     while (take(1) >= 0) waste_cache_release(cache, 1, 0);
-    wait_idle(3);
+    settle(3, 3);
     assert_true(use(2, 2));
     n = counts();
     assert_int_equal(n.guesses, 2);
@@ -459,9 +465,9 @@ static void a_guess_on_its_way_is_waited_for_and_read_once(void **state)
     open_cache(8);
     kind[2][5] = GATED;
     set_gate(1);
-    waste_cache_guess(cache, 2, ids, 3); /* ids that do not exist are skipped */
-    waste_cache_guess(cache, 7, ids, 3);
-    waste_cache_guess(cache, 2, ids, 1);
+    waste_cache_guess(cache, 2, ids, NULL, 3); /* ids that do not exist are skipped */
+    waste_cache_guess(cache, 7, ids, NULL, 3);
+    waste_cache_guess(cache, 2, ids, NULL, 1);
     ask(2, &five, 1);
     assert_int_equal(counts().hits, 1);
     assert_int_equal(counts().misses, 0);
@@ -480,7 +486,7 @@ static void unconfirmed_guesses_are_not_read(void **state)
     open_cache(8);
     kind[2][0] = GATED;
     set_gate(1);
-    waste_cache_guess(cache, 2, ids, 5);
+    waste_cache_guess(cache, 2, ids, NULL, 5);
     while (!begun) pause_ms(1);
     assert_int_equal(counts().guesses, 5);
     assert_int_equal(counts().used, 5);
@@ -502,18 +508,52 @@ static void guesses_displace_nothing_that_is_likelier(void **state)
         use_all(2, both, 2); /* every record in use, every time */
     }
     for (i = 0; i < 300; i++) { /* guesses that never come true */
-        waste_cache_guess(cache, 1, guess, 2);
+        waste_cache_guess(cache, 1, guess, NULL, 2);
         use_all(1, both, 2);
         use_all(2, both, 2);
     }
     i = reads[1][2] + reads[1][3];
     rank = reads[1][0] + reads[1][1] + reads[2][0] + reads[2][1];
-    waste_cache_guess(cache, 1, guess, 2);
+    waste_cache_guess(cache, 1, guess, NULL, 2);
     pause_ms(20);
     use_all(1, both, 2);
     use_all(2, both, 2);
     assert_int_equal(reads[1][2] + reads[1][3], i);
     assert_int_equal(reads[1][0] + reads[1][1] + reads[2][0] + reads[2][1], rank);
+    close_cache();
+}
+
+/* Guesses for several rows come in one list: what a guess is worth is up to its rank for
+ * its row, and not to its place. */
+static void a_guess_is_worth_what_its_rank_says(void **state)
+{
+    static const int ids[] = {2, 3}, hopeless = WASTE_POLICY_RANKS;
+    const int none = 0, five = 5, six = 6, seven = 7, last[] = {hopeless, hopeless},
+              mixed[] = {hopeless, 0};
+    int i;
+    (void)state;
+    open_cache(2);
+    use(1, 0);
+    use(1, 1);
+    waste_cache_guess(cache, 2, ids, last, 2);
+    assert_int_equal(counts().guesses, 0);
+    waste_cache_guess(cache, 2, ids, mixed, 2);
+    assert_int_equal(counts().guesses, 1);
+    use(2, 3);
+    assert_int_equal(counts().guesses_used, 1);
+    close_cache();
+
+    open_cache(2); /* rank 5 is always wrong; rank 0 is not worth less for it */
+    for (i = 0; i < 400; i++) {
+        waste_cache_guess(cache, 2, &seven, &five, 1);
+        use(2, i % 4);
+        use(1, i % 4);
+    }
+    i = (int)counts().guesses;
+    waste_cache_guess(cache, 2, &six, &five, 1);
+    assert_int_equal(counts().guesses, i);
+    waste_cache_guess(cache, 2, &six, &none, 1);
+    assert_int_equal(counts().guesses, i + 1);
     close_cache();
 }
 
@@ -525,9 +565,9 @@ static void a_guess_keeps_what_is_there(void **state)
     use(2, 3);
     for (i = 0; i < 30; i++) {
         ask(1, &i, 0);
-        waste_cache_guess(cache, 2, &three, 1);
+        waste_cache_guess(cache, 2, &three, NULL, 1);
         use(1, i % 8);
-        waste_cache_guess(cache, 2, &three, 1);
+        waste_cache_guess(cache, 2, &three, NULL, 1);
     }
     use(2, 3);
     assert_true(use(2, 3));
@@ -542,9 +582,9 @@ static void guesses_never_take_what_the_batch_needs(void **state)
     for (i = 1; i < 10; i++) {
         open_cache((uint64_t)i);
         ask(1, all, 8);
-        waste_cache_guess(cache, 2, all, 8);
+        waste_cache_guess(cache, 2, all, NULL, 8);
         while ((expert = take(1)) >= 0) {
-            waste_cache_guess(cache, 2, all, 8);
+            waste_cache_guess(cache, 2, all, NULL, 8);
             waste_cache_release(cache, 1, expert);
         }
         use_all(2, all, 8);
@@ -558,8 +598,8 @@ static void a_failed_guess_is_no_error(void **state)
     (void)state;
     open_cache(4);
     kind[2][1] = FAILING;
-    waste_cache_guess(cache, 2, ids, 2);
-    wait_idle(1);
+    waste_cache_guess(cache, 2, ids, NULL, 2);
+    settle(1, 1);
     kind[2][1] = NORMAL;
     assert_false(use(2, 1));
     close_cache();
@@ -575,7 +615,7 @@ static void a_guess_that_fails_under_a_demand_is_tried_again(void **state)
     kind[2][1] = GATED;
     failing_gate = 1;
     set_gate(1);
-    waste_cache_guess(cache, 2, &one, 1);
+    waste_cache_guess(cache, 2, &one, NULL, 1);
     while (!begun) pause_ms(1);
     ask(2, &one, 1);
     kind[2][1] = NORMAL;
@@ -588,7 +628,7 @@ static void a_guess_that_fails_under_a_demand_is_tried_again(void **state)
     open_cache(4);
     kind[2][1] = GATED;
     set_gate(1);
-    waste_cache_guess(cache, 2, &one, 1);
+    waste_cache_guess(cache, 2, &one, NULL, 1);
     while (!begun) pause_ms(1);
     ask(2, &one, 1);
     kind[2][1] = FAILING; /* and again */
@@ -605,7 +645,7 @@ static void without_threads_nothing_is_read_ahead(void **state)
     static const waste_usage_row rows[] = {{1, 1, 5}};
     (void)state;
     open_cache_with(4, -1);
-    waste_cache_guess(cache, 2, ids, 2);
+    waste_cache_guess(cache, 2, ids, NULL, 2);
     waste_cache_warm(cache, rows, 1);
     assert_int_equal(counts().used, 0);
     assert_int_equal(counts().guesses, 0);
@@ -626,7 +666,7 @@ static void warming_fills_empty_slots_only(void **state)
     open_cache(4);
     use(2, 7);
     waste_cache_warm(cache, rows, 7);
-    wait_idle(4);
+    settle(4, 4);
     assert_int_equal(counts().warmed, 3);
     assert_int_equal(counts().evictions, 0);
     assert_int_equal(counts().bytes_read, 4096);
@@ -657,7 +697,7 @@ static void warming_goes_on_in_the_background(void **state)
     assert_int_equal(take(2), -1);
     waste_cache_release(cache, 2, 5);
     set_gate(0);
-    wait_idle(16);
+    settle(16, 16);
     for (i = 0; i < 16; i++) assert_int_equal(reads[1 + i / 8][i % 8], 1);
     close_cache();
 }
@@ -679,7 +719,7 @@ static void *disturb(void *seed)
             ids[i] = (int)(x >> 29);
             rows[i] = (waste_usage_row){1 + (int)(x >> 20 & 1), ids[i], x >> 8};
         }
-        waste_cache_guess(cache, 1 + (int)(x >> 30 & 1), ids, 8);
+        waste_cache_guess(cache, 1 + (int)(x >> 30 & 1), ids, NULL, 8);
         if (x >> 28 == 0) waste_cache_warm(cache, rows, 8);
         if (x >> 28 == 1) waste_cache_usage(cache, rows, 8);
         counts();
@@ -785,6 +825,7 @@ int main(void)
         cmocka_unit_test(a_guess_on_its_way_is_waited_for_and_read_once),
         cmocka_unit_test(unconfirmed_guesses_are_not_read),
         cmocka_unit_test(guesses_displace_nothing_that_is_likelier),
+        cmocka_unit_test(a_guess_is_worth_what_its_rank_says),
         cmocka_unit_test(a_guess_keeps_what_is_there),
         cmocka_unit_test(guesses_never_take_what_the_batch_needs),
         cmocka_unit_test(a_failed_guess_is_no_error),
