@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/header.h"
 
 struct waste_reply {
     waste_reply_options o;
@@ -63,36 +64,6 @@ static int str_same(waste_str a, waste_str b)
     return a.bytes == b.bytes && (a.bytes == 0 || memcmp(a.text, b.text, a.bytes) == 0);
 }
 
-static int is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-static waste_str trim(waste_str s)
-{
-    while (s.bytes && is_space(s.text[s.bytes - 1])) s.bytes--;
-    while (s.bytes && is_space(*s.text)) {
-        s.text++;
-        s.bytes--;
-    }
-    return s;
-}
-
-static waste_str cut(waste_str s, size_t from, size_t to)
-{
-    waste_str c = {s.text + from, to - from};
-
-    return c;
-}
-
-/* Index of c at or after `from`; s.bytes when there is none. */
-static size_t find(waste_str s, size_t from, char c)
-{
-    const char *p = from < s.bytes ? memchr(s.text + from, c, s.bytes - from) : NULL;
-
-    return p ? (size_t)(p - s.text) : s.bytes;
-}
-
 /* One more element of an array of `size`; NULL when out of memory. */
 static void *grow(waste_reply *r, void *array, size_t n, size_t *cap, size_t size)
 {
@@ -115,61 +86,15 @@ static waste_str header_text(const waste_reply *r)
 {
     waste_str s = {r->header.data ? r->header.data : "", r->header.len};
 
-    return trim(s);
+    return waste_header_trim(s);
 }
 
-static waste_str header_name(waste_str h)
-{
-    return cut(h, 0, find(h, 0, ' '));
-}
-
-/* Takes the next key="value" off the front of h. Returns 0 at the end. */
-static int next_attr(waste_str *h, waste_str *key, waste_str *value)
-{
-    size_t eq, from, to;
-
-    while (h->bytes && is_space(*h->text)) *h = cut(*h, 1, h->bytes);
-    eq = find(*h, 0, '=');
-    if (eq == h->bytes) return 0;
-    *key = trim(cut(*h, 0, eq));
-    from = eq + 1;
-    if (from < h->bytes && h->text[from] == '"') {
-        from++;
-        to = find(*h, from, '"');
-    } else {
-        to = find(*h, from, ' ');
-    }
-    *value = cut(*h, from, to);
-    *h = cut(*h, to < h->bytes ? to + 1 : to, h->bytes);
-    return 1;
-}
-
-/* The last attribute of that name, unescaped into `out`. Returns 0, and an empty
- * `out`, when there is none. */
 static int attribute(waste_reply *r, waste_str h, const char *name, waste_buf *out)
 {
-    waste_str rest = cut(h, header_name(h).bytes, h.bytes), key, value, found = {NULL, 0};
-    size_t i;
+    const int found = waste_header_attribute(h, name, out);
 
-    out->len = 0;
-    while (next_attr(&rest, &key, &value)) {
-        if (str_is(key, name)) found = value;
-    }
-    if (!found.text) return 0;
-    for (i = 0; i < found.bytes; i++) {
-        waste_str tail = cut(found, i, found.bytes);
-        if (tail.bytes >= 6 && memcmp(tail.text, "&quot;", 6) == 0) {
-            waste_buf_byte(out, '"');
-            i += 5;
-        } else if (tail.bytes >= 5 && memcmp(tail.text, "&amp;", 5) == 0) {
-            waste_buf_byte(out, '&');
-            i += 4;
-        } else {
-            waste_buf_byte(out, *tail.text);
-        }
-    }
     if (out->failed) r->nomem = 1;
-    return 1;
+    return found;
 }
 
 static int parse_index(const waste_buf *b, int64_t *out)
@@ -179,9 +104,12 @@ static int parse_index(const waste_buf *b, int64_t *out)
     int minus;
 
     if (b->len == 0) return -1;
-    s = trim(s);
+    s = waste_header_trim(s);
     minus = s.bytes && *s.text == '-';
-    if (s.bytes && (*s.text == '-' || *s.text == '+')) s = cut(s, 1, s.bytes);
+    if (s.bytes && (*s.text == '-' || *s.text == '+')) {
+        s.text++;
+        s.bytes--;
+    }
     if (waste_parse_u64(s.text, s.bytes, INT64_MAX, &v)) return -1;
     *out = minus ? -(int64_t)v : (int64_t)v;
     return 0;
@@ -287,7 +215,7 @@ static int response_is_open(const waste_reply *r)
 
 static void apply_open(waste_reply *r, waste_str h)
 {
-    waste_str name = header_name(h);
+    waste_str name = waste_header_name(h);
 
     if (str_is(name, "call")) start_call(r, h);
     if (str_is(name, "argument")) start_argument(r, h);
@@ -302,7 +230,7 @@ static void apply_open(waste_reply *r, waste_str h)
 
 static void apply_close(waste_reply *r, waste_str h)
 {
-    waste_str name = header_name(h);
+    waste_str name = waste_header_name(h);
     int was_open = !r->o.to_end && response_is_open(r);
     size_t at;
 
@@ -567,7 +495,7 @@ void waste_reply_closing(const waste_reply *r, waste_segments *s)
 
     if (r->o.format != WASTE_CHAT_XTML || r->ended_by_mark) return;
     if (r->cut_header) { /* is ended, with the effect it then has */
-        const waste_str name = header_name(header_text(r));
+        const waste_str name = waste_header_name(header_text(r));
 
         add_mark(s, WASTE_MARK_SEP);
         if (r->header_mark == WASTE_MARK_OPEN) {

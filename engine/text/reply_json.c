@@ -6,21 +6,7 @@
 #include <string.h>
 
 #include "text/chat_json.h"
-
-static int is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-static waste_str trim(waste_str s)
-{
-    while (s.bytes && is_space(s.text[s.bytes - 1])) s.bytes--;
-    while (s.bytes && is_space(*s.text)) {
-        s.text++;
-        s.bytes--;
-    }
-    return s;
-}
+#include "text/header.h"
 
 static int str_is(waste_str s, const char *text)
 {
@@ -54,7 +40,7 @@ static int same_word(waste_str s, const char *word)
 
 static waste_status add_value(const waste_reply_arg *a, waste_buf *out, waste_error *err)
 {
-    waste_str t = trim(a->text);
+    waste_str t = waste_header_trim(a->text);
     waste_status st = WASTE_OK;
     int bare = 0;
 
