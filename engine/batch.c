@@ -142,28 +142,34 @@ static void take_token(member *m, waste_status st, waste_error *why)
     if (st || t.finish) end(m, st, &e);
 }
 
-/* Whoever has no token begun begins one; whose time is over ends. */
+/* Gives tokens that need no step, and begins one that does. 0: it has ended. */
+static int begin_token(member *m)
+{
+    while (!m->ended) {
+        waste_error e = {0};
+        waste_status st = m->begun ? WASTE_OK : waste_gen_begin(m->gen, &e);
+
+        if (st) {
+            end(m, st, &e);
+            break;
+        }
+        m->begun = 1;
+        if (waste_gen_late(m->gen))
+            take_token(m, WASTE_CANCELLED, &e);
+        else if (waste_gen_known(m->gen))
+            take_token(m, WASTE_OK, &e);
+        else
+            return 1;
+    }
+    return 0;
+}
+
 static int begin(waste_batch *b)
 {
     size_t i;
     int any = 0;
 
-    for (i = 0; i < b->n; i++) {
-        member *m = &b->m[i];
-        waste_error e = {0};
-        waste_status st;
-
-        if (m->ended) continue;
-        if (!m->begun && (st = waste_gen_begin(m->gen, &e))) {
-            end(m, st, &e);
-            continue;
-        }
-        m->begun = 1;
-        if (waste_gen_late(m->gen))
-            take_token(m, WASTE_CANCELLED, &e);
-        else
-            any = 1;
-    }
+    for (i = 0; i < b->n; i++) any |= begin_token(&b->m[i]);
     return any;
 }
 

@@ -1,39 +1,36 @@
 /* Generation, of waste.h: from a prompt's ids to a reply token by token. Owns one
  * sequence per generation, unless the caller lends one to go on with, and everything
- * between logits and text. A generation belongs to one thread at a time; several may
- * run on one model. What always holds: the pieces given out, put together, are the
- * answer; each is valid UTF-8; no step is made after the last token. */
+ * between logits and tokens; what these say is output.c's. A generation belongs to one
+ * thread at a time; several may run on one model. What always holds: no step is made
+ * after the last token, and none for a token that is known beforehand. */
+#include <math.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "base/plat.h"
 #include "generate.h"
 #include "internal.h"
 #include "model/forward.h"
+#include "output.h"
 #include "prefix.h"
 #include "prompt.h"
-#include "text/reply.h"
-#include "text/reply_json.h"
 #include "text/sampler.h"
-#include "text/stop.h"
 
 #define TOP_MAX 20
 
 struct waste_gen {
     waste_model *model;
-    const waste_container *container; /* the model's */
-    const waste_tokenizer *tokenizer; /* NULL: none; borrowed from the container */
     size_t vocab;
     int64_t limit; /* tokens this generation may give */
     int64_t timeout_ms;
     int top_logprobs;
     waste_cancel cancel; /* the caller's */
-    waste_ids ids;       /* the prompt, then the tokens made; all that the sequence will see */
-    size_t ids_room;     /* of ids */
-    size_t n_prompt;     /* ids that are the prompt */
-    size_t first;        /* ids that were in seq when this began */
-    size_t computed;     /* ids that are in seq */
+    waste_output output;
+    waste_ids ids;   /* the prompt, then the tokens made; all that the sequence will see */
+    size_t ids_room; /* of ids */
+    size_t n_prompt; /* ids that are the prompt */
+    size_t first;    /* ids that were in seq when this began */
+    size_t computed; /* ids that are in seq */
     waste_seq *seq;
     int borrowed; /* seq is the caller's */
     int prefix_cache;
@@ -43,13 +40,7 @@ struct waste_gen {
     uint64_t counted; /* bytes within the model's ceiling */
     float *logits;
     waste_sampler *sampler;
-    waste_stop *stop;
-    waste_reply *reply;
-    waste_chat_format format;          /* of prompt and reply */
-    waste_buf piece, reasoning, tools; /* of the last call of next */
-    waste_buf content, thoughts;       /* of all of them */
     waste_logprob top[TOP_MAX];
-    waste_region region;
     int64_t made;
     int started, over;
     waste_finish finish;
@@ -66,6 +57,7 @@ void waste_gen_params_init(waste_gen_params *p)
 {
     memset(p, 0, sizeof *p);
     p->max_tokens = 256;
+    p->max_thinking_tokens = -1;
     p->top_p = 1;
     p->repetition_penalty = 1;
 }
@@ -75,6 +67,10 @@ static waste_status check_params(const waste_gen_params *p, waste_error *err)
     if (p->max_tokens < 1)
         return waste_fail(err, WASTE_ARG, "max_tokens is %lld, wanted 1 or more",
                           (long long)p->max_tokens);
+    if (p->max_thinking_tokens < -1)
+        return waste_fail(err, WASTE_ARG,
+                          "max_thinking_tokens is %lld, wanted -1 (no limit), 0 or more",
+                          (long long)p->max_thinking_tokens);
     if (p->timeout_ms < 0)
         return waste_fail(err, WASTE_ARG, "timeout_ms is %lld, wanted 0 (none) or more",
                           (long long)p->timeout_ms);
@@ -109,21 +105,6 @@ static waste_status count_buffers(waste_gen *g, int vocab, waste_error *err)
 
     if (!st) g->counted = bytes;
     return st;
-}
-
-static waste_status open_reply(waste_gen *g, const waste_container *c,
-                               const waste_prompt_outlook *ahead, waste_error *err)
-{
-    waste_reply_options o = {0};
-    int m;
-
-    g->format = o.format = ahead->format;
-    for (m = 0; m < WASTE_MARKS; m++) o.mark[m] = waste_chat_mark(c->chat, (waste_mark)m);
-    o.stop = waste_chat_stop(c->chat);
-    o.eos = c->info.eos_token;
-    o.channel = ahead->thinking ? "think" : "response";
-    o.to_end = ahead->tools;
-    return waste_reply_new(&g->reply, &o, err);
 }
 
 /* What the prompt goes on with. The penalties count it; of it is computed what its
@@ -199,8 +180,6 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
     g = waste_mem_zero(sizeof *g);
     if (!g) return waste_fail(err, WASTE_NOMEM, "out of memory for a generation");
     g->model = m;
-    g->container = c;
-    g->tokenizer = c->tokenizer;
     g->vocab = (size_t)info->vocab;
     g->timeout_ms = params->timeout_ms;
     g->top_logprobs = params->top_logprobs < info->vocab ? params->top_logprobs : info->vocab;
@@ -211,8 +190,7 @@ waste_status waste_gen_open(waste_gen **out, waste_model *m, const waste_prompt 
     if (!st) st = fit(g, info, params->max_tokens, err);
     if (!st) st = count_buffers(g, info->vocab, err);
     if (!st) st = waste_sampler_open(&g->sampler, params, g->vocab, err);
-    if (!st) st = waste_stop_open(&g->stop, params->stop, params->n_stop, err);
-    if (!st) st = open_reply(g, c, &ahead, err);
+    if (!st) st = waste_output_open(&g->output, c, &ahead, params, err);
     if (!st) st = take_sequence(g, prompt->seq, err);
     if (!st) st = see_prompt(g, err);
     if (st) {
@@ -229,23 +207,10 @@ void waste_gen_close(waste_gen *g)
     if (!g->borrowed) waste_seq_free(g->seq);
     waste_model_give_generation(g->model, g->counted);
     waste_sampler_close(g->sampler);
-    waste_stop_close(g->stop);
-    waste_reply_free(g->reply);
+    waste_output_clear(&g->output);
     waste_ids_clear(&g->ids);
     waste_mem_free(g->logits);
-    waste_buf_clear(&g->piece);
-    waste_buf_clear(&g->reasoning);
-    waste_buf_clear(&g->tools);
-    waste_buf_clear(&g->content);
-    waste_buf_clear(&g->thoughts);
     waste_mem_free(g);
-}
-
-static waste_str lend(const waste_buf *b)
-{
-    waste_str s = {b->len ? b->data : "", b->len};
-
-    return s;
 }
 
 void waste_gen_usage(const waste_gen *g, waste_usage *out)
@@ -253,6 +218,8 @@ void waste_gen_usage(const waste_gen *g, waste_usage *out)
     out->prompt_tokens = (int64_t)g->n_prompt;
     out->completion_tokens = g->made;
     out->reused_tokens = (int64_t)g->first;
+    out->reasoning_tokens = g->output.n_reasoning;
+    out->forced_tokens = g->output.n_forced;
     out->prompt_ms = g->prompt_ms;
     out->total_ms = g->total_ms;
 }
@@ -260,11 +227,6 @@ void waste_gen_usage(const waste_gen *g, waste_usage *out)
 int64_t waste_gen_prompt_done(const waste_gen *g)
 {
     return (int64_t)(g->computed < g->n_prompt ? g->computed : g->n_prompt);
-}
-
-waste_str waste_gen_text(const waste_gen *g)
-{
-    return lend(&g->content);
 }
 
 /* ---- one token --------------------------------------------------------- */
@@ -285,6 +247,13 @@ static int asked(void *ctx)
     else if (g->timeout_ms && (waste_clock_ns() - g->start_ns) / 1000000 >= (uint64_t)g->timeout_ms)
         g->stopped_by = WASTE_TIMEOUT;
     return g->stopped_by != WASTE_OK;
+}
+
+int waste_gen_known(const waste_gen *g)
+{
+    int32_t id;
+
+    return waste_output_forced(&g->output, &id);
 }
 
 size_t waste_gen_pending(const waste_gen *g)
@@ -363,48 +332,9 @@ static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *
     return st;
 }
 
-static waste_status take_text(waste_gen *g, const waste_reply_delta *d, int *hit, waste_error *err)
+/* A token becomes part of what the sequence will see. */
+static waste_status append(waste_gen *g, int32_t token, waste_error *err)
 {
-    waste_buf_add(&g->reasoning, d->reasoning.text, d->reasoning.bytes);
-    waste_buf_add(&g->tools, d->tools.text, d->tools.bytes);
-    if (g->reasoning.failed || g->tools.failed)
-        return waste_fail(err, WASTE_NOMEM, "out of memory for a reply");
-    return waste_stop_push(g->stop, d->answer.text, d->answer.bytes, &g->piece, hit, err);
-}
-
-/* Everything that was held back comes out with the last report. What a limit cut
- * off in the middle of markup is no text: only its model could have made it some. */
-static waste_status flush(waste_gen *g, waste_finish finish, int *hit, waste_error *err)
-{
-    waste_reply_delta d;
-    waste_status st;
-
-    if (finish != WASTE_FINISH_STOP) waste_reply_cut(g->reply);
-    st = waste_reply_end(g->reply, &d, err);
-    if (!st) st = take_text(g, &d, hit, err);
-    if (!st) st = waste_stop_end(g->stop, &g->piece, err);
-    g->over = 1;
-    return st;
-}
-
-static waste_status lend_text(waste_gen *g, waste_gen_token *out, waste_error *err)
-{
-    out->piece = lend(&g->piece);
-    out->reasoning = lend(&g->reasoning);
-    out->tools = lend(&g->tools);
-    waste_buf_add(&g->content, out->piece.text, out->piece.bytes);
-    waste_buf_add(&g->thoughts, out->reasoning.text, out->reasoning.bytes);
-    if (g->content.failed || g->thoughts.failed)
-        return waste_fail(err, WASTE_NOMEM, "out of memory for a reply");
-    return WASTE_OK;
-}
-
-/* What the sampler picked becomes part of what the sequence will see. */
-static waste_status pick(waste_gen *g, int32_t *token, waste_error *err)
-{
-    waste_status st = waste_sampler_pick(g->sampler, g->logits, token, err);
-
-    if (st) return st;
     if (g->ids.n == g->ids_room) {
         const size_t room = g->ids_room + g->ids_room / 2 + 64;
         int32_t *grown = NULL;
@@ -415,55 +345,49 @@ static waste_status pick(waste_gen *g, int32_t *token, waste_error *err)
         g->ids.id = grown;
         g->ids_room = room;
     }
-    g->ids.id[g->ids.n++] = *token;
+    g->ids.id[g->ids.n++] = token;
+    waste_sampler_saw(g->sampler, token, 1);
     return WASTE_OK;
+}
+
+/* What the model would say next. */
+static waste_status pick(waste_gen *g, waste_gen_token *out, waste_error *err)
+{
+    waste_status st = waste_sampler_pick(g->sampler, g->logits, &out->token, err);
+
+    if (st) return st;
+    out->logprob = waste_sampler_logprob(g->logits, g->vocab, out->token);
+    if (!g->top_logprobs) return WASTE_OK;
+    out->top = g->top;
+    out->n_top = g->top_logprobs;
+    return waste_top(g->logits, g->vocab, (size_t)g->top_logprobs, g->top, err);
 }
 
 static waste_status give_token(waste_gen *g, waste_gen_token *out, waste_error *err)
 {
-    waste_reply_delta d;
-    const char *bytes = NULL;
-    size_t n = 0;
-    int hit = 0;
-    int32_t last;
-    waste_status st = pick(g, &last, err);
+    int over = 0;
+    waste_status st = WASTE_OK;
 
+    if (waste_output_forced(&g->output, &out->token))
+        out->logprob = NAN;
+    else
+        st = pick(g, out, err);
+    if (!st) st = append(g, out->token, err);
     if (st) return st;
-    waste_sampler_saw(g->sampler, last, 1);
     out->index = g->made++;
-    out->token = last;
-    out->logprob = waste_sampler_logprob(g->logits, g->vocab, last);
-    if (g->top_logprobs) {
-        st = waste_top(g->logits, g->vocab, (size_t)g->top_logprobs, g->top, err);
-        if (st) return st;
-        out->top = g->top;
-        out->n_top = g->top_logprobs;
-    }
-    if (g->tokenizer) bytes = waste_tokenizer_bytes(g->tokenizer, last, &n);
-    st = waste_reply_push(g->reply, last, bytes, bytes ? n : 0, &d, err);
-    if (!st) st = take_text(g, &d, &hit, err);
-    if (st) return st;
-    out->region = g->region = d.region;
-    if (d.done || hit)
+    st = waste_output_push(&g->output, out->token, &over, err);
+    if (over)
         out->finish = WASTE_FINISH_STOP;
     else if (g->made == g->limit)
         out->finish = WASTE_FINISH_LENGTH;
-    if (out->finish) {
-        st = flush(g, out->finish, &hit, err);
-        if (hit) out->finish = WASTE_FINISH_STOP; /* in what the flush released */
-    }
     return st;
 }
 
-static waste_status give_timeout(waste_gen *g, waste_gen_token *out, waste_error *err)
+static void give_timeout(waste_gen *g, waste_gen_token *out)
 {
-    int hit = 0;
-
     out->index = g->made;
     out->token = -1;
-    out->region = g->region;
     out->finish = WASTE_FINISH_TIMEOUT;
-    return flush(g, out->finish, &hit, err);
 }
 
 waste_status waste_gen_begin(waste_gen *g, waste_error *err)
@@ -473,7 +397,7 @@ waste_status waste_gen_begin(waste_gen *g, waste_error *err)
     g->begin_ns = waste_clock_ns();
     if (!g->started) g->start_ns = g->begin_ns;
     g->started = 1;
-    g->piece.len = g->reasoning.len = g->tools.len = 0;
+    waste_output_begin(&g->output);
     return WASTE_OK;
 }
 
@@ -484,9 +408,14 @@ waste_status waste_gen_end(waste_gen *g, waste_status st, waste_gen_token *out, 
         st = give_token(g, out, why);
     } else if (st == WASTE_CANCELLED && g->stopped_by == WASTE_TIMEOUT) {
         memset(why, 0, sizeof *why);
-        st = give_timeout(g, out, why);
+        give_timeout(g, out);
+        st = WASTE_OK;
     }
-    if (!st) st = lend_text(g, out, why);
+    if (!st && out->finish) {
+        g->over = 1;
+        st = waste_output_end(&g->output, &out->finish, why);
+    }
+    if (!st) st = waste_output_lend(&g->output, out, why);
     if (!st) g->finish = out->finish;
     out->ms = ms_since(g->begin_ns);
     g->total_ms = ms_since(g->start_ns);
@@ -507,7 +436,7 @@ waste_status waste_gen_next(waste_gen *g, waste_gen_token *out, waste_error *err
     memset(out, 0, sizeof *out);
     out->token = -1;
     if (st) return st;
-    st = compute(g, &out->stats, &why);
+    if (!waste_gen_known(g)) st = compute(g, &out->stats, &why);
     return waste_gen_end(g, st, out, &why, err);
 }
 
@@ -542,14 +471,22 @@ waste_status waste_gen_rewind(waste_gen *g, waste_error *err)
 
 /* ---- the whole reply --------------------------------------------------- */
 
+waste_str waste_gen_text(const waste_gen *g)
+{
+    const waste_buf *b = &g->output.content;
+    const waste_str s = {b->len ? b->data : "", b->len};
+
+    return s;
+}
+
 size_t waste_gen_calls(const waste_gen *g)
 {
-    return waste_reply_calls(g->reply);
+    return waste_reply_calls(g->output.reply);
 }
 
 void waste_gen_call(const waste_gen *g, size_t i, waste_str *id, waste_str *name)
 {
-    const waste_reply_call *c = waste_reply_call_at(g->reply, i);
+    const waste_reply_call *c = waste_reply_call_at(g->output.reply, i);
 
     *id = c->id;
     *name = c->name;
@@ -563,14 +500,11 @@ static waste_status check_over(const waste_gen *g, waste_error *err)
 
 waste_status waste_gen_message(const waste_gen *g, waste_text *out, waste_error *err)
 {
-    waste_buf b = {0};
     waste_status st = check_over(g, err);
 
     out->text = NULL;
     out->bytes = 0;
-    if (st) return st;
-    st = waste_reply_json_message(g->reply, lend(&g->content), lend(&g->thoughts), &b, err);
-    return waste_prompt_text(&b, st, out, err);
+    return st ? st : waste_output_message(&g->output, out, err);
 }
 
 const char *waste_gen_finish_reason(const waste_gen *g)
@@ -580,24 +514,13 @@ const char *waste_gen_finish_reason(const waste_gen *g)
     case WASTE_FINISH_TIMEOUT: return "timeout";
     default: break;
     }
-    if (waste_reply_calls(g->reply)) return "tool_calls";
+    if (waste_gen_calls(g)) return "tool_calls";
     return g->finish == WASTE_FINISH_STOP ? "stop" : "length";
 }
 
 waste_status waste_gen_closing(const waste_gen *g, waste_ids *out, waste_error *err)
 {
-    const waste_container *c = g->container;
-    waste_segments s = {0};
-    waste_str suffix;
     waste_status st = check_over(g, err);
 
-    if (st) return st;
-    waste_reply_closing(g->reply, &s);
-    if (g->format == WASTE_CHAT_PLAIN) {
-        suffix = waste_chat_suffix(c->chat, waste_reply_stopped(g->reply));
-        waste_chat_add(&s, suffix.text, suffix.bytes, 1);
-    }
-    if (s.n || s.failed) st = waste_chat_encode(&s, c->tokenizer, out, err);
-    waste_chat_segments_clear(&s);
-    return st;
+    return st ? st : waste_output_closing(&g->output, out, err);
 }

@@ -2,7 +2,8 @@
  * rows and hands back the news. One token is
  *
  *     waste_gen_begin
- *     until waste_gen_stepped says 1: waste_gen_rows, a step with these rows
+ *     unless waste_gen_known: until waste_gen_stepped says 1: waste_gen_rows, a step
+ *         with these rows
  *     waste_gen_end
  *
  * which is what waste_gen_next does with one alone. The thread is the generation's. */
@@ -13,6 +14,8 @@
 
 /* Starts a token. WASTE_DONE, or the error it ended with, when it is over. */
 waste_status waste_gen_begin(waste_gen *g, waste_error *err);
+/* The token is not the model's to choose (output.h): no step is needed for it. */
+int waste_gen_known(const waste_gen *g);
 size_t waste_gen_pending(const waste_gen *g); /* rows to compute, before reuse */
 /* The next rows that its sequence has to compute, at most `most`; none never. The
  * last of them has logits. */

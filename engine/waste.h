@@ -413,8 +413,8 @@ typedef struct waste_prompt {
     int thinking; /* open the reasoning channel (XTML only) */
     /* For generations, to go on with: tokens that precede the prompt, and a sequence
      * that has computed the first of them, or NULL. It is borrowed; the rest of
-     * `before`, the prompt and the reply go into it. After the last token it has all
-     * but that one; after an error or a timeout it may be broken. */
+     * `before`, the prompt and the reply go into it. After the last token it lacks
+     * that one, and those before it that were put in (max_thinking_tokens); after an error or a timeout it may be broken. */
     const int32_t *before;
     size_t n_before;
     waste_seq *seq;
@@ -436,7 +436,12 @@ typedef struct waste_bias {
 } waste_bias;
 
 typedef struct waste_gen_params {
-    int64_t max_tokens;        /* >= 1 */
+    int64_t max_tokens; /* >= 1 */
+    /* Tokens of the reasoning channel, -1: as many as there are. When it has so many and
+     * is open, its end and the answer's beginning are put in as if the model had written
+     * them. WASTE_UNSUPPORTED in a format without that channel; no matter where the prompt
+     * has not opened it. */
+    int64_t max_thinking_tokens;
     double temperature;        /* 0: greedy */
     int64_t top_k;             /* 0: off */
     double top_p;              /* 1: off */
@@ -482,9 +487,9 @@ typedef struct waste_logprob {
 
 /* One generated token. Pointers are borrowed until the next call. */
 typedef struct waste_gen_token {
-    int64_t index; /* from 0 */
-    int32_t token; /* -1: a last report that carries no token (timeout) */
-    double logprob;
+    int64_t index;       /* from 0 */
+    int32_t token;       /* -1: a last report that carries no token (timeout) */
+    double logprob;      /* NaN: it was put in (max_thinking_tokens); `top` is empty */
     waste_str piece;     /* answer text this token released; may be empty; valid UTF-8 */
     waste_str reasoning; /* likewise of the reasoning channel */
     waste_str tools;     /* likewise of the arguments of the last tool call, as written */
@@ -492,13 +497,15 @@ typedef struct waste_gen_token {
     waste_finish finish; /* set on the last token */
     const waste_logprob *top;
     int n_top;
-    waste_step_stats stats; /* of the step that made it; the first includes the prompt */
+    waste_step_stats stats; /* of the step that made it; the first step's include the prompt */
     double ms;
 } waste_gen_token;
 
 typedef struct waste_usage {
     int64_t prompt_tokens, completion_tokens;
-    int64_t reused_tokens; /* of the prompt's, which had been computed before */
+    int64_t reused_tokens;    /* of the prompt's, which had been computed before */
+    int64_t reasoning_tokens; /* of the reply's: text of the reasoning channel */
+    int64_t forced_tokens;    /* of the reply's: put in (max_thinking_tokens) */
     double prompt_ms, total_ms;
 } waste_usage;
 
@@ -527,8 +534,8 @@ waste_status waste_gen_message(const waste_gen *g, waste_text *out, waste_error 
 const char *waste_gen_finish_reason(const waste_gen *g);
 /* For conversations that go on in the same sequence: appends the ids that complete
  * the assistant's message after the tokens that were given out, so that the next
- * message can follow. The reply must have ended; its last token is not in the
- * sequence yet. */
+ * message can follow. The reply must have ended; its last token, at least, is not in
+ * the sequence yet: waste_seq_length says how many are. */
 waste_status waste_gen_closing(const waste_gen *g, waste_ids *out, waste_error *err);
 /* The answer so far: the pieces given out. Borrowed until the next call on g. */
 waste_str waste_gen_text(const waste_gen *g);

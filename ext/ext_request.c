@@ -18,7 +18,7 @@ typedef struct fields {
     waste_str system, into;
     int raw, markup, thinking, progress, stats, prefix_cache, cache;
     const waste_json *tokens, *bias, *stop, *chat;
-    int64_t max_tokens, top_k, seed, timeout_ms, logprobs, parallel;
+    int64_t max_tokens, max_thinking, top_k, seed, timeout_ms, logprobs, parallel;
     double temperature, top_p, min_p, repetition, presence, frequency;
 } fields;
 
@@ -71,6 +71,8 @@ static const waste_option table[] = {
     {"tokens", WASTE_OPTION_CUSTOM, PROMPT, AT(tokens), 0, 0, "an array of token ids", keep_array},
     {"max_tokens", WASTE_OPTION_INT, SAMPLING, AT(max_tokens), 1, ANY_INT,
      "an integer from 1 to " ANY_TEXT, NULL},
+    {"max_thinking_tokens", WASTE_OPTION_INT, SAMPLING, AT(max_thinking), 0, ANY_INT,
+     "an integer from 0 to " ANY_TEXT, NULL},
     {"temperature", WASTE_OPTION_NUMBER, SAMPLING, AT(temperature), 0, 100,
      "a number from 0 to 100", NULL},
     {"top_k", WASTE_OPTION_INT, SAMPLING, AT(top_k), 0, ANY_INT, "an integer from 0 to " ANY_TEXT,
@@ -223,6 +225,7 @@ static waste_status read_schema_object(waste_json **out, sqlite3_value *v, const
 static fields defaults(const waste_gen_params *p)
 {
     const fields f = {.max_tokens = p->max_tokens,
+                      .max_thinking = p->max_thinking_tokens,
                       .top_k = p->top_k,
                       .logprobs = -1,
                       .temperature = p->temperature,
@@ -272,6 +275,7 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
     r->prompt.markup = f.markup;
     r->prompt.thinking = f.thinking;
     p->max_tokens = f.max_tokens;
+    p->max_thinking_tokens = f.max_thinking;
     p->top_k = f.top_k;
     p->temperature = f.temperature;
     p->top_p = f.top_p;

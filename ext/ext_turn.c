@@ -260,9 +260,11 @@ static void add_stats(waste_buf *b, const waste_turn *t)
 
     waste_gen_usage(t->gen, &u);
     waste_buf_printf(b,
-                     "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"prefilled\":%lld,"
+                     "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
+                     "\"reasoning_tokens\":%lld,\"forced_tokens\":%lld,\"prefilled\":%lld,"
                      "\"reused\":%lld,\"source\":\"%s\",\"rejected\":%lld,\"prompt_ms\":",
                      (long long)u.prompt_tokens, (long long)u.completion_tokens,
+                     (long long)u.reasoning_tokens, (long long)u.forced_tokens,
                      (long long)(u.prompt_tokens - t->reused), (long long)t->reused, t->source,
                      (long long)t->rejected);
     waste_args_number(b, u.prompt_ms);
@@ -477,11 +479,11 @@ static waste_status write_turn(waste_turn *t, waste_error *err)
 
 /* ---- the turn itself ---------------------------------------------------------------------- */
 
-/* The last token and what completes the model's message go into the sequence, so that it
- * stands where the next message begins. */
+/* What the sequence lacks of the reply and what completes the model's message go into it,
+ * so that it stands where the next message begins. */
 static waste_status complete(waste_turn *t, waste_error *err)
 {
-    const size_t from = t->ids.n - 1;
+    const size_t from = (size_t)waste_seq_length(t->seq);
     waste_row rows[STEP_ROWS];
     waste_ids closing = {0};
     size_t at, n;

@@ -7,8 +7,10 @@
  *     SELECT waste_chat_json('demo', '[{"role":"user","content":"What is the capital of Italy?"}]',
  *                            '{"thinking":false}');
  *     -- {"role":"assistant","content":"The capital of Italy is **Rome**.",
- *     -- "finish_reason":"stop","usage":{"prompt_tokens":30,"completion_tokens":9,
- *     -- "total_tokens":39},"timings":{...}}
+ *     -- "finish_reason":"stop","usage":{"prompt_tokens":30,"completion_tokens":14,
+ *     -- "total_tokens":44,"prompt_tokens_details":{"cached_tokens":0},
+ *     -- "completion_tokens_details":{"reasoning_tokens":0,"forced_tokens":0}},
+ *     -- "timings":{...}}
  *
  * Messages are those of the OpenAI chat schema. What is answered is a message of
  * it too, to be appended as it is: what is not of the schema is ignored there. It
@@ -86,9 +88,12 @@ static void add_reply(waste_buf *b, const waste_gen *g, const waste_text *messag
     waste_buf_printf(
         b,
         ",\"finish_reason\":\"%s\",\"usage\":{\"prompt_tokens\":%lld,"
-        "\"completion_tokens\":%lld,\"total_tokens\":%lld},\"timings\":{\"prompt_ms\":",
+        "\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_tokens_details\":{"
+        "\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld,"
+        "\"forced_tokens\":%lld}},\"timings\":{\"prompt_ms\":",
         waste_gen_finish_reason(g), (long long)u.prompt_tokens, (long long)u.completion_tokens,
-        (long long)(u.prompt_tokens + u.completion_tokens));
+        (long long)(u.prompt_tokens + u.completion_tokens), (long long)u.reused_tokens,
+        (long long)u.reasoning_tokens, (long long)u.forced_tokens);
     waste_args_number(b, u.prompt_ms);
     waste_buf_text(b, ",\"total_ms\":");
     waste_args_number(b, u.total_ms);

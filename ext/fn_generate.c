@@ -6,7 +6,8 @@
  *     SELECT waste_generate_json('demo', 'What is the capital of Italy?',
  *                                '{"max_tokens":2}');
  *     -- {"text":"The capital","reasoning":null,"finish_reason":"length","usage":{
- *     -- "prompt_tokens":30,"completion_tokens":2,"total_tokens":32,"reused_tokens":0},
+ *     -- "prompt_tokens":30,"completion_tokens":2,"total_tokens":32,"reused_tokens":0,
+ *     -- "reasoning_tokens":0,"forced_tokens":0},
  *     -- "timings":{...}}
  *     SELECT waste_generate('demo', 'Classify the sentiment:', NULL, body) FROM reviews;
  *     SELECT waste_generate_json('demo', 'Hi', '{"stats":true}') -> 'stats';
@@ -211,10 +212,12 @@ static void as_json(waste_buf *b, const reply *r, int logprobs, int stats)
     waste_buf_printf(b, ",\"finish_reason\":\"%s\"", waste_token_row_finish(r->finish));
     waste_buf_printf(b,
                      ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
-                     "\"total_tokens\":%lld,\"reused_tokens\":%lld}",
+                     "\"total_tokens\":%lld,\"reused_tokens\":%lld,\"reasoning_tokens\":%lld,"
+                     "\"forced_tokens\":%lld}",
                      (long long)u->prompt_tokens, (long long)u->completion_tokens,
                      (long long)(u->prompt_tokens + u->completion_tokens),
-                     (long long)u->reused_tokens);
+                     (long long)u->reused_tokens, (long long)u->reasoning_tokens,
+                     (long long)u->forced_tokens);
     waste_buf_text(b, ",\"timings\":{\"prompt_ms\":");
     waste_args_number(b, u->prompt_ms);
     waste_buf_text(b, ",\"total_ms\":");

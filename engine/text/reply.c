@@ -488,6 +488,17 @@ static void close_element(waste_segments *s, waste_str name)
     add_mark(s, WASTE_MARK_SEP);
 }
 
+int waste_reply_thinks(const waste_reply *r)
+{
+    return r->o.format == WASTE_CHAT_XTML && !r->done && place(r) == WASTE_REGION_REASONING;
+}
+
+void waste_reply_leave(const waste_reply *r, waste_segments *s)
+{
+    waste_chat_element_close(s, "think");
+    if (!r->answered) waste_chat_element_open(s, "response", NULL, 0);
+}
+
 void waste_reply_closing(const waste_reply *r, waste_segments *s)
 {
     int answered = r->answered, closed = r->message_closed;

@@ -68,6 +68,10 @@ const waste_reply_call *waste_reply_call_at(const waste_reply *r, size_t i);
 
 /* ---- what follows ------------------------------------------------------ */
 
+/* Whether text of the next token would be reasoning. */
+int waste_reply_thinks(const waste_reply *r);
+/* Appends what ends it: the element is closed, and the response opened unless one was. */
+void waste_reply_leave(const waste_reply *r, waste_segments *s);
 /* Appends what completes the assistant's message after the tokens that were
  * pushed, so that the next message can follow: elements that are open are closed,
  * an answer that was never begun is empty. Nothing after the end marker, and nothing in

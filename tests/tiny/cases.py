@@ -5,13 +5,14 @@
     ids = cases.sequences("tiny-chat")  # {"len1": [...], "len5": [...], "len70": [...]}
 
 make() writes a container once and finds it again after that; any number of
-tests may ask at the same time. <version> is a digest of this file and of
-container.py, so a change of either makes new ones. They are for reading:
+tests may ask at the same time. <version> is a digest of this file, of
+container.py and of script.py, so a change of any makes new ones. They are for reading:
 a test that damages a container links or copies it first.
 
 With text: tiny-chat (K3's XTML markers; it answers "Hello, world!" and ends),
-tiny-plain (chat.json with the im_* markers; its words are random) and
-tiny-text (a tokenizer and no chat format). No other case has a tokenizer.
+tiny-plain (chat.json with the im_* markers; its words are random), tiny-text (a
+tokenizer and no chat format) and tiny-tool (XTML; it thinks, calls a tool, and
+answers when it has seen the result: script.py). No other case has a tokenizer.
 tests/golden/logits/index.json has the greedy continuations of these.
 
     python3 tests/tiny/cases.py [NAME...]   writes all or some; prints sizes
@@ -27,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 from lib import tap  # noqa: E402
-from tiny import container  # noqa: E402
+from tiny import container, script  # noqa: E402
 
 # ---- the three families --------------------------------------------------
 
@@ -108,8 +109,8 @@ def vocabulary():
     return tokens
 
 
-def with_text(specials, config, **more):
-    tokens = vocabulary()
+def with_text(specials, config, tokens=None, **more):
+    tokens = tokens or vocabulary()
     return dict(config=dict(config, vocab_size=len(tokens) + len(specials),
                             eos_token_id=len(tokens) + 2),
                 tokens=tokens, specials=specials, **more)
@@ -126,6 +127,7 @@ def walk(tokens, specials):
 # ---- the list ------------------------------------------------------------
 
 CASES = {}
+SCRIPTED = {}  # they say what is told here, so that nobody need compute what is expected
 
 
 def case(name, base, change=None, lin=None, drop=(), seed=1, **more):
@@ -195,6 +197,30 @@ text_case("tiny-chat", XTML, K3, {"num_hidden_layers": 4}, prefix="language_mode
           follows=walk(vocabulary(), XTML), calm=0.2, trunk="q8", seed=4)
 text_case("tiny-plain", PLAIN, LINEAR, chat=CHAT)
 text_case("tiny-text", PLAIN, V3, seed=2)
+# It thinks before anything, if it is let, and then calls get_weather for Paris; once it has read "sunny", it says so.
+# A user who says " weather" makes it forget that.
+TOOL = {
+    "paths": [
+        (None, ["<|open|>", "think", "<|sep|>", "Look", " it", " up", " with", " a", " tool", ".", "<|close|>", "think",
+                "<|sep|>", "<|open|>", "response", "<|sep|>"]),
+        (0, ["<|open|>", "response", "<|sep|>", "<|close|>", "response", "<|sep|>", "<|open|>", "tools", "<|sep|>", "<|open|>",
+             'call tool="get_weather" index="1"', "<|sep|>", "<|open|>", 'argument key="city" type="string"', "<|sep|>",
+             "Paris", "<|close|>", "argument", "<|sep|>", "<|close|>", "call", "<|sep|>", "<|close|>", "tools", "<|sep|>",
+             "<|close|>", "message", "<|sep|>", "<|end_of_msg|>"]),
+        (1, ["<|open|>", "response", "<|sep|>", "It", " is", " sunny", "!", "<|close|>", "response", "<|sep|>", "<|close|>",
+             "message", "<|sep|>", "<|end_of_msg|>"]),
+    ],
+    "sets": "sunny", "clears": " weather", "otherwise": "<|end_of_msg|>",
+}
+
+
+def scripted_case(name, specials, told):
+    tokens = vocabulary()
+    tokens += [t.encode() for t in script.texts(told) if t not in specials and t.encode() not in tokens]
+    SCRIPTED[name] = dict(with_text(specials, script.config(told), tokens), build=script.build, seed=name, **told)
+
+
+scripted_case("tiny-tool", XTML, TOOL)
 
 
 def sequences(name):
@@ -228,7 +254,7 @@ def digest(name):
 
 def version():
     h = hashlib.sha256()
-    for name in ("cases.py", "container.py"):
+    for name in ("cases.py", "container.py", "script.py"):
         with open(os.path.join(HERE, name), "rb") as f:
             h.update(f.read())
     return h.hexdigest()[:12]
@@ -242,7 +268,7 @@ def make(name):
     os.makedirs(home, exist_ok=True)
     temp = tempfile.mkdtemp(prefix=".new-", dir=home)
     try:
-        container.write(os.path.join(temp, "c"), CASES[name])
+        container.write(os.path.join(temp, "c"), CASES.get(name) or SCRIPTED[name])
         os.rename(os.path.join(temp, "c"), path)
     except OSError:
         if not os.path.isdir(path):  # another test was not first either
@@ -253,7 +279,7 @@ def make(name):
 
 
 def main(names):
-    for name in names or CASES:
+    for name in names or [*CASES, *SCRIPTED]:
         path = make(name)
         size = sum(os.path.getsize(os.path.join(path, f)) for f in os.listdir(path))
         print(f"{name:20s} {size / 1024:7.0f} KiB  {path}")

@@ -33,6 +33,7 @@ A case is a dict:
   tokens     list of byte strings, rank by rank; specials: texts that follow
   chat       contents of chat.json
   follows    {token: next}: the head prefers `next` after `token`
+  build      makes the trunk, instead of build_trunk (script.py)
   calm       factor on what the layers add to the token's own embedding
 """
 import array
@@ -385,7 +386,7 @@ def architecture(c):
 def write(path, case):
     os.makedirs(path)
     c = case["config"]
-    trunk = build_trunk(case)
+    trunk = case.get("build", build_trunk)(case)
     put(path, "trunk.bin", trunk.data)
     layers, quant = write_experts(path, case)
     if "tokens" in case:
