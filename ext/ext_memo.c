@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "ext_args.h"
 #include "ext_direct.h"
 
 SQLITE_EXTENSION_INIT3
@@ -39,18 +40,6 @@ static void add(waste_buf *out, sqlite3_value *v)
     if (n && bytes) waste_buf_add(out, bytes, (size_t)n);
 }
 
-void waste_memo_call(waste_buf *out, waste_str *request, const char *who, int argc,
-                     sqlite3_value **argv)
-{
-    int i;
-
-    waste_buf_text(out, who);
-    for (i = 1; i < argc; i++) add(out, argv[i]);
-    request->bytes = out->len;
-    if (argc) add(out, argv[0]);
-    request->text = out->failed ? NULL : out->data;
-}
-
 static void answer_clear(answer *a)
 {
     waste_mem_free(a->call);
@@ -67,9 +56,10 @@ static void answers_free(void *p)
     waste_mem_free(s);
 }
 
-int waste_memo_find(sqlite3_context *ctx, const waste_buf *call, int json)
+static int find(const waste_memo *m, sqlite3_context *ctx)
 {
     const answers *s = sqlite3_get_auxdata(ctx, STATEMENT);
+    const waste_buf *call = &m->call;
     size_t i;
 
     for (i = 0; s && !call->failed && i < KEEP; i++) {
@@ -78,10 +68,32 @@ int waste_memo_find(sqlite3_context *ctx, const waste_buf *call, int json)
         if (!a->call || a->call_bytes != call->len || memcmp(a->call, call->data, call->len) != 0)
             continue;
         sqlite3_result_text64(ctx, a->result, a->result_bytes, SQLITE_TRANSIENT, SQLITE_UTF8);
-        if (json) sqlite3_result_subtype(ctx, 'J');
+        if (m->json) sqlite3_result_subtype(ctx, 'J');
         return 1;
     }
     return 0;
+}
+
+int waste_memo_begin(waste_memo *m, sqlite3_context *ctx, const char *who, int json, int argc,
+                     sqlite3_value **argv)
+{
+    int i;
+
+    memset(m, 0, sizeof *m);
+    m->json = json;
+    waste_buf_text(&m->call, who);
+    for (i = 1; i < argc; i++) add(&m->call, argv[i]);
+    m->request.bytes = m->call.len;
+    if (argc) add(&m->call, argv[0]);
+    m->request.text = m->call.failed ? NULL : m->call.data;
+    if (!find(m, ctx)) return 0;
+    waste_memo_clear(m);
+    return 1;
+}
+
+void waste_memo_clear(waste_memo *m)
+{
+    waste_buf_clear(&m->call);
 }
 
 static char *copy(const waste_buf *b)
@@ -92,7 +104,7 @@ static char *copy(const waste_buf *b)
     return p;
 }
 
-void waste_memo_keep(sqlite3_context *ctx, const waste_buf *call, const waste_buf *result)
+static void keep(sqlite3_context *ctx, const waste_buf *call, const waste_buf *result)
 {
     answers *s = sqlite3_get_auxdata(ctx, STATEMENT);
     answer *a;
@@ -177,8 +189,9 @@ static waste_status read_stored(waste_buf *out, sqlite3 *db, const char *key, wa
     return st;
 }
 
-waste_status waste_memo_stored(waste_buf *out, waste_conn *c, const waste_identity *id,
-                               waste_str request, waste_error *err)
+/* Appends the answer in the table; WASTE_DONE when it is not there. */
+static waste_status find_stored(waste_buf *out, waste_conn *c, const waste_identity *id,
+                                waste_str request, waste_error *err)
 {
     sqlite3 *db = waste_models_db(c);
     char key[80];
@@ -212,8 +225,8 @@ static int run(sqlite3 *db, const char *sql, const char *key, waste_str request,
     return rc;
 }
 
-waste_status waste_memo_store(waste_conn *c, const waste_identity *id, waste_str request,
-                              const waste_buf *result, waste_error *err)
+static waste_status store(waste_conn *c, const waste_identity *id, waste_str request,
+                          const waste_buf *result, waste_error *err)
 {
     sqlite3 *db = waste_models_db(c);
     char key[80];
@@ -237,4 +250,37 @@ waste_status waste_memo_store(waste_conn *c, const waste_identity *id, waste_str
         st = failed(db, "writing", err);
     waste_direct_leave(waste_models_depth(c));
     return st;
+}
+
+/* ---- one call -------------------------------------------------------------- */
+
+waste_status waste_memo_look(waste_memo *m, waste_conn *c, waste_model *model, int cache,
+                             waste_buf *out, waste_error *err)
+{
+    waste_status st;
+
+    m->cache = cache;
+    if (!cache) return WASTE_DONE;
+    st = waste_model_identity(model, &m->id, err);
+    if (!st) st = find_stored(out, c, &m->id, m->request, err);
+    m->stored = !st;
+    return st;
+}
+
+void waste_memo_give(waste_memo *m, sqlite3_context *ctx, waste_buf *result, int keep_it)
+{
+    waste_error err = {0};
+
+    if (keep_it) {
+        if (m->cache && !m->stored &&
+            store(sqlite3_user_data(ctx), &m->id, m->request, result, &err)) {
+            waste_args_fail(ctx, &err);
+            return;
+        }
+        keep(ctx, &m->call, result);
+    }
+    if (m->json)
+        waste_args_result_json(ctx, result);
+    else
+        waste_args_result(ctx, result);
 }

@@ -19,21 +19,26 @@
 #include "sqlite3ext.h"
 #include "waste.h"
 
-/* The call as bytes: equal for equal arguments. *request are those of all but the model,
- * which the table knows by what it is, not by a name; borrowed from out. */
-void waste_memo_call(waste_buf *out, waste_str *request, const char *who, int argc,
+typedef struct waste_memo {
+    waste_buf call;    /* the arguments as bytes: equal for equal calls */
+    waste_str request; /* those of all but the model, which the table knows by what it is,
+                        * not by a name; borrowed from call */
+    waste_identity id; /* of the model, with the option "cache" */
+    int json, cache, stored;
+} waste_memo;
+
+/* Begins a call whose answer is text, or JSON. 1: the statement has answered it already
+ * and this is the result; the memo is cleared. Else clear it in any case. */
+int waste_memo_begin(waste_memo *m, sqlite3_context *ctx, const char *who, int json, int argc,
                      sqlite3_value **argv);
+void waste_memo_clear(waste_memo *m);
 
-/* Makes the statement's answer to this call the result; 0 when it has none. */
-int waste_memo_find(sqlite3_context *ctx, const waste_buf *call, int json);
-/* Running out of memory only means that it is not kept. */
-void waste_memo_keep(sqlite3_context *ctx, const waste_buf *call, const waste_buf *result);
-
-/* Appends the answer in the table; WASTE_DONE when it is not there. */
-waste_status waste_memo_stored(waste_buf *out, waste_conn *c, const waste_identity *id,
-                               waste_str request, waste_error *err);
-/* A database that is busy keeps nothing. */
-waste_status waste_memo_store(waste_conn *c, const waste_identity *id, waste_str request,
-                              const waste_buf *result, waste_error *err);
+/* Once the model is open, with the option's value: WASTE_OK and the answer of the table
+ * appended to `out`, or WASTE_DONE when it is to be computed. */
+waste_status waste_memo_look(waste_memo *m, waste_conn *c, waste_model *model, int cache,
+                             waste_buf *out, waste_error *err);
+/* Makes `result` the call's and empties it; `keep`: remembers it, where it was not found.
+ * A statement that has no memory for it, and a database that is busy, keep nothing. */
+void waste_memo_give(waste_memo *m, sqlite3_context *ctx, waste_buf *result, int keep);
 
 #endif

@@ -21,14 +21,16 @@
  * Options of both are those that shape the prompt: tools, tool_choice,
  * response_format, thinking, reasoning_effort (thinking_effort, reasoning.effort),
  * add_generation_prompt, image_prompts; waste_chat_json takes those of
- * waste_generate about the reply as well.
+ * waste_generate about the reply as well. A call repeated within a statement is answered
+ * once; with {"cache":true} the table waste_cache is asked, and told.
  *
- * Read the container; write nothing. waste_render loads no weights. An interrupt
+ * Read the container; write nothing else. waste_render loads no weights. An interrupt
  * ends waste_chat_json with SQLITE_INTERRUPT. */
 #include <string.h>
 
 #include "ext_args.h"
 #include "ext_interrupt.h"
+#include "ext_memo.h"
 #include "ext_models.h"
 #include "ext_progress.h"
 #include "ext_request.h"
@@ -100,8 +102,9 @@ static void add_reply(waste_buf *b, const waste_gen *g, const waste_text *messag
     waste_buf_text(b, "}}");
 }
 
-static waste_status answer(waste_buf *out, const waste_lease *l, const waste_request *r,
-                           waste_error *err)
+/* *timeout: it is not all that there is to say. */
+static waste_status answer(waste_buf *out, int *timeout, const waste_lease *l,
+                           const waste_request *r, waste_error *err)
 {
     waste_gen *g = NULL;
     waste_gen_token t;
@@ -114,7 +117,10 @@ static waste_status answer(waste_buf *out, const waste_lease *l, const waste_req
     params.cancel = waste_progress_cancel(&progress, &r->params.cancel);
     st = waste_gen_open(&g, l->model, &r->prompt, &params, err);
     waste_progress_of(&progress, g);
-    while (!st && !(st = waste_gen_next(g, &t, err))) waste_progress_token(&progress, &t);
+    while (!st && !(st = waste_gen_next(g, &t, err))) {
+        waste_progress_token(&progress, &t);
+        *timeout = t.finish == WASTE_FINISH_TIMEOUT;
+    }
     if (st == WASTE_DONE) st = waste_gen_message(g, &message, err);
     if (!st) add_reply(out, g, &message);
     waste_progress_end(&progress);
@@ -126,27 +132,33 @@ static waste_status answer(waste_buf *out, const waste_lease *l, const waste_req
 void waste_fn_chat_json(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     waste_conn *conn = sqlite3_user_data(ctx);
+    waste_memo memo;
     waste_request r;
     waste_chat_request chat;
     waste_lease l = {0};
     waste_interrupt stop;
     waste_buf out = {0};
     waste_error err = {0};
-    waste_status st =
-        read_arguments(&r, &chat, "waste_chat_json", WASTE_TAKES_SAMPLING, argc, argv, &err);
+    int timeout = 0;
+    waste_status st;
 
+    if (waste_memo_begin(&memo, ctx, "waste_chat_json", 1, argc, argv)) return;
+    st = read_arguments(&r, &chat, "waste_chat_json", WASTE_TAKES_SAMPLING | WASTE_TAKES_CACHE,
+                        argc, argv, &err);
     if (!st) {
         waste_interrupt_begin(&stop, waste_models_db(conn));
         r.params.cancel = waste_interrupt_cancel(&stop);
         st = waste_models_weights(&l, conn, argv[0], &r.params.cancel, &err);
-        if (!st) st = answer(&out, &l, &r, &err);
+        if (!st) st = waste_memo_look(&memo, conn, l.model, r.cache, &out, &err);
+        if (st == WASTE_DONE) st = answer(&out, &timeout, &l, &r, &err);
         waste_models_end(&l);
         waste_interrupt_end(&stop);
     }
     if (st < 0)
         waste_args_fail(ctx, &err);
     else if (!st)
-        waste_args_result_json(ctx, &out);
+        waste_memo_give(&memo, ctx, &out, !timeout);
     waste_buf_clear(&out);
     waste_request_clear(&r);
+    waste_memo_clear(&memo);
 }

@@ -38,10 +38,8 @@
 SQLITE_EXTENSION_INIT3
 
 typedef struct reply {
-    waste_buf call; /* the arguments (ext_memo.h) */
-    waste_str request;
+    waste_memo memo;
     waste_buf stored;                    /* the whole answer, if waste_cache has it */
-    waste_identity id;                   /* of the model, with the option "cache" */
     waste_buf text, reasoning, logprobs; /* logprobs: members of a JSON array */
     waste_finish finish;
     waste_usage usage;
@@ -50,7 +48,7 @@ typedef struct reply {
 
 static void reply_clear(reply *r)
 {
-    waste_buf_clear(&r->call);
+    waste_memo_clear(&r->memo);
     waste_buf_clear(&r->stored);
     waste_buf_clear(&r->text);
     waste_buf_clear(&r->reasoning);
@@ -97,12 +95,8 @@ static waste_status generate(reply *out, const waste_lease *l, const waste_reque
 static waste_status generate_or_find(reply *out, waste_conn *conn, const waste_lease *l,
                                      const waste_request *r, waste_error *err)
 {
-    waste_status st = WASTE_DONE;
+    waste_status st = waste_memo_look(&out->memo, conn, l->model, r->cache, &out->stored, err);
 
-    if (r->cache) {
-        st = waste_model_identity(l->model, &out->id, err);
-        if (!st) st = waste_memo_stored(&out->stored, conn, &out->id, out->request, err);
-    }
     return st == WASTE_DONE ? generate(out, l, r, err) : st;
 }
 
@@ -132,25 +126,11 @@ static waste_status answer(reply *out, waste_request *r, const char *who, waste_
     return st;
 }
 
-/* Makes `text`, or what was stored, the result, and remembers it. */
-static void give(sqlite3_context *ctx, reply *out, const waste_request *r, waste_buf *text,
-                 int json, waste_error *err)
+/* `text`, or what was stored, is the result. */
+static void give(sqlite3_context *ctx, reply *out, waste_buf *text)
 {
-    const int stored = out->stored.data != NULL;
-    waste_buf *b = stored ? &out->stored : text;
-
-    if (out->finish != WASTE_FINISH_TIMEOUT) {
-        if (r->cache && !stored &&
-            waste_memo_store(sqlite3_user_data(ctx), &out->id, out->request, b, err)) {
-            waste_args_fail(ctx, err);
-            return;
-        }
-        waste_memo_keep(ctx, &out->call, b);
-    }
-    if (json)
-        waste_args_result_json(ctx, b);
-    else
-        waste_args_result(ctx, b);
+    waste_memo_give(&out->memo, ctx, out->memo.stored ? &out->stored : text,
+                    out->finish != WASTE_FINISH_TIMEOUT);
 }
 
 void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
@@ -160,11 +140,7 @@ void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     waste_error err = {0};
     waste_status st;
 
-    waste_memo_call(&out.call, &out.request, "waste_generate", argc, argv);
-    if (waste_memo_find(ctx, &out.call, 0)) {
-        reply_clear(&out);
-        return;
-    }
+    if (waste_memo_begin(&out.memo, ctx, "waste_generate", 0, argc, argv)) return;
     st = answer(&out, &r, "waste_generate", sqlite3_user_data(ctx), 0, argc, argv, &err);
     if (!st && out.finish == WASTE_FINISH_TIMEOUT)
         st = waste_fail(&err, WASTE_TIMEOUT, "waste_generate: timeout_ms %lld passed after %lld %s",
@@ -173,7 +149,7 @@ void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     if (st < 0)
         waste_args_fail(ctx, &err);
     else if (!st)
-        give(ctx, &out, &r, &out.text, 0, &err);
+        give(ctx, &out, &out.text);
     waste_request_clear(&r);
     reply_clear(&out);
 }
@@ -240,18 +216,14 @@ void waste_fn_generate_json(sqlite3_context *ctx, int argc, sqlite3_value **argv
     waste_error err = {0};
     waste_status st;
 
-    waste_memo_call(&out.call, &out.request, "waste_generate_json", argc, argv);
-    if (waste_memo_find(ctx, &out.call, 1)) {
-        reply_clear(&out);
-        return;
-    }
+    if (waste_memo_begin(&out.memo, ctx, "waste_generate_json", 1, argc, argv)) return;
     st = answer(&out, &r, "waste_generate_json", sqlite3_user_data(ctx),
                 WASTE_TAKES_STATS | WASTE_TAKES_LOGPROBS, argc, argv, &err);
     if (st < 0) {
         waste_args_fail(ctx, &err);
     } else if (!st) {
-        if (!out.stored.data) as_json(&json, &out, r.logprobs, r.stats);
-        give(ctx, &out, &r, &json, 1, &err);
+        if (!out.memo.stored) as_json(&json, &out, r.logprobs, r.stats);
+        give(ctx, &out, &json);
     }
     waste_buf_clear(&json);
     waste_request_clear(&r);

@@ -80,8 +80,14 @@ reply = chat("xtml", hi, thinking=False)
 equal((reply["role"], reply["content"], reply["finish_reason"]), ("assistant", "Hello, world!", "stop"), "the answer as a message")
 ok("reasoning_content" not in reply and "tool_calls" not in reply, "without what it does not have")
 equal(reply["usage"]["total_tokens"], reply["usage"]["prompt_tokens"] + reply["usage"]["completion_tokens"], "usage adds up")
+details = chat("xtml", hi, thinking=False, prefix_cache=False)["usage"]
+equal((details["prompt_tokens_details"], details["completion_tokens_details"]), ({"cached_tokens": 0}, {"reasoning_tokens": 0, "forced_tokens": 0}), "in detail, as OpenAI has it")
+long = [{"role": "system", "content": "Be kind to everybody who asks you about the world. " * 3}, {"role": "user", "content": "Hi"}]
+cached = [chat("xtml", long + [{"role": "assistant", "content": "x"}, {"role": "user", "content": str(i)}], thinking=False)["usage"] for i in range(3)]
+ok(cached[2]["prompt_tokens_details"]["cached_tokens"] >= 32, "what an earlier prompt has computed is counted as cached")
 thought = chat("xtml", hi)
 equal((thought["content"], thought["reasoning_content"]), (None, "Hello, world!"), "it thinks unless told not to")
+ok(thought["usage"]["completion_tokens_details"]["reasoning_tokens"] >= 4, "which is counted")
 equal(chat("xtml", hi, thinking=False, max_tokens=1)["finish_reason"], "length", "max_tokens is length")
 equal(chat("xtml", hi, thinking=False, stop=", w")["content"], "Hello", "stop strings apply to the answer")
 equal(chat("plain", hi)["role"], "assistant", "chat.json answers too, and does not think")

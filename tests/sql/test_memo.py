@@ -45,6 +45,10 @@ got, n = cost("SELECT waste_generate_json('demo', 'What is 47 + 38?', ?1) ->> 't
               "waste_generate_json('demo', 'What is 47 + 38?', ?1) ->> 'text'", OFF)
 equal(got, [(want["What is 47 + 38?"],) * 3], "as JSON and as text")
 equal(n, 2 * single["What is 47 + 38?"][1], "are two calls, not three")
+SAID, BRIEF = '[{"role":"user","content":"What is 47 + 38?"}]', '{"thinking":false,"prefix_cache":false}'
+one_reply, n1 = cost("SELECT waste_chat_json('demo', ?, ?) ->> 'content'", SAID, BRIEF)
+two, n2 = cost("SELECT waste_chat_json('demo', ?1, ?2) ->> 'content' AS a, waste_chat_json('demo', ?1, ?2) ->> 'content' WHERE a <> ''", SAID, BRIEF)
+equal((two, n2), ([one_reply[0] * 2], n1), "waste_chat_json likewise")
 got = rows("SELECT waste_generate('demo', 'Hi', '{\"max_tokens\":1}'), waste_generate('demo', 'Hi', '{\"max_tokens\":2}'), "
            "waste_generate('demo', 'Hi', NULL, 'x'), waste_generate('demo', 'Hi', NULL, NULL)")[0]
 equal([rows("SELECT waste_generate('demo', 'Hi', '{\"max_tokens\":1}')")[0][0], rows("SELECT waste_generate('demo', 'Hi', '{\"max_tokens\":2}')")[0][0],
@@ -69,7 +73,9 @@ ok(not db.in_transaction, "committed")
 equal(cost("SELECT waste_generate('demo', q, ?) FROM t WHERE id < 3 ORDER BY id", CACHED), (got, 0), "and not again")
 first = rows("SELECT waste_generate_json('demo', 'Hello', ?)", CACHED)
 equal(cost("SELECT waste_generate_json('demo', 'Hello', ?)", CACHED), (first, 0), "JSON as it was")
-equal(rows("SELECT count(*), min(typeof(request)) FROM waste_cache"), [(3, "blob")], "a plain table")
+chat = rows("SELECT waste_chat_json('demo', ?, ?)", SAID, json.dumps(dict(json.loads(BRIEF), cache=True)))
+equal(cost("SELECT waste_chat_json('demo', ?, ?)", SAID, json.dumps(dict(json.loads(BRIEF), cache=True))), (chat, 0), "a message, too")
+equal(rows("SELECT count(*), min(typeof(request)) FROM waste_cache"), [(4, "blob")], "a plain table")
 other = connect(path)
 equal(other.execute("SELECT waste_generate(?, 'What is 47 + 38?', ?)", (DEMO, CACHED)).fetchone()[0], want["What is 47 + 38?"], "another connection")
 db.execute("UPDATE waste_cache SET request = x'00'")
@@ -82,9 +88,9 @@ ok(cost("SELECT waste_generate(?, 'What is 47 + 38?', ?)", DEMO, CACHED)[1] > 0,
 rows("SELECT waste_close('demo')")
 db.execute("BEGIN")
 rows("SELECT waste_generate('demo', 'How are you?', ?)", CACHED)
-equal(rows("SELECT count(*) FROM waste_cache")[0][0], 5, "in a transaction")
+equal(rows("SELECT count(*) FROM waste_cache")[0][0], 6, "in a transaction")
 db.execute("ROLLBACK")
-equal(rows("SELECT count(*) FROM waste_cache")[0][0], 4, "it belongs to that")
+equal(rows("SELECT count(*) FROM waste_cache")[0][0], 5, "it belongs to that")
 raises(lambda: rows("SELECT piece FROM waste_tokens('demo', 'Hi', '{\"cache\":true}')"), "cache", name="waste_tokens has no cache")
 db.execute("DROP TABLE waste_cache")
 db.execute("CREATE TABLE waste_cache(x)")
