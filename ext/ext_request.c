@@ -16,7 +16,7 @@ SQLITE_EXTENSION_INIT3
 /* Fields as the options give them; NULL pointers and defaults mean "not given". */
 typedef struct fields {
     waste_str system, into;
-    int raw, markup, thinking, progress, stats, prefix_cache, cache;
+    int raw, markup, thinking, progress, stats, prefix_cache, cache, truncate;
     const waste_json *tokens, *bias, *stop, *chat;
     int64_t max_tokens, max_thinking, top_k, seed, timeout_ms, logprobs, parallel;
     double temperature, top_p, min_p, repetition, presence, frequency;
@@ -45,6 +45,16 @@ static waste_status keep_stop(const waste_json *j, void *into, waste_error *err)
     waste_json_kind k = waste_json_kind_of(j);
 
     return k == WASTE_JSON_ARRAY || k == WASTE_JSON_TEXT ? keep(j, into, err) : WASTE_ARG;
+}
+
+static waste_status read_truncate(const waste_json *j, void *into, waste_error *err)
+{
+    static const char *const words[] = {"none", "oldest", NULL};
+    const int word = waste_args_word(j, words);
+
+    (void)err;
+    *(int *)into = word;
+    return word < 0 ? WASTE_ARG : WASTE_OK;
 }
 
 #define AT(f)    offsetof(fields, f)
@@ -96,6 +106,8 @@ static const waste_option table[] = {
     {"logprobs", WASTE_OPTION_INT, WASTE_TAKES_LOGPROBS, AT(logprobs), 0, 20,
      "an integer from 0 to 20", NULL},
     {"cache", WASTE_OPTION_BOOL, WASTE_TAKES_CACHE, AT(cache), 0, 0, "true or false", NULL},
+    {"truncate", WASTE_OPTION_CUSTOM, WASTE_TAKES_TRUNCATE, AT(truncate), 0, 0,
+     "\"oldest\" or \"none\"", read_truncate},
     {"prefix_cache", WASTE_OPTION_BOOL, SAMPLING, AT(prefix_cache), 0, 0, "true or false", NULL},
     {"parallel", WASTE_OPTION_INT, WASTE_TAKES_BATCH, AT(parallel), 1, WASTE_BATCH_MOST,
      "an integer from 1 to 256", NULL},
@@ -290,6 +302,7 @@ static waste_status read_options(waste_request *r, const waste_json **tokens, co
     r->progress = f.progress;
     r->stats = f.stats;
     r->cache = f.cache;
+    r->truncate = f.truncate;
     p->top_logprobs = f.logprobs > 0 ? (int)f.logprobs : 0;
     *tokens = f.tokens;
     return WASTE_OK;

@@ -15,7 +15,8 @@ enum {
     WASTE_TAKES_LOGPROBS = 32, /* logprobs, likewise */
     WASTE_TAKES_CHAT = 64,     /* what shapes a conversation's prompt; the engine reads it */
     WASTE_TAKES_BATCH = 128,   /* parallel, into */
-    WASTE_TAKES_CACHE = 256    /* cache */
+    WASTE_TAKES_CACHE = 256,   /* cache */
+    WASTE_TAKES_TRUNCATE = 512 /* truncate: conversations whose beginning can go */
 };
 
 /* Text in `prompt` and `params` is borrowed from the SQL values and from `doc`,
@@ -26,6 +27,7 @@ typedef struct waste_request {
     waste_gen_params params;
     int logprobs; /* the option was given, if only as 0 */
     int progress, stats, cache;
+    int truncate; /* 1: "oldest" */
 
     waste_json *doc;
     int32_t *tokens;

@@ -370,36 +370,66 @@ static int same_tokenizer(const waste_session *s, uint64_t text)
     return !s->model_id || (dash && strcmp(dash, want) == 0);
 }
 
+waste_session_role waste_session_role_of(const char *text)
+{
+    static const char *const names[] = {"", "system", "user", "assistant"};
+    int i;
+
+    for (i = WASTE_SESSION_ASSISTANT; i > WASTE_SESSION_OTHER; i--)
+        if (text && strcmp(text, names[i]) == 0) break;
+    return (waste_session_role)i;
+}
+
+/* Counts a row; 1 when the model is not shown it. */
+static int is_left_out(waste_session *s, sqlite3_stmt *q, waste_session_role role)
+{
+    const int omitted = sqlite3_column_type(q, 6) != SQLITE_NULL;
+
+    s->last_seq = sqlite3_column_int64(q, 0);
+    s->counted[0]++;
+    s->counted[1] += sqlite3_column_int64(q, 5);
+    s->counted[2] += sqlite3_column_type(q, 3) == SQLITE_NULL;
+    s->counted[3] += omitted;
+    if (omitted || !s->cut || s->last_seq >= s->cut || role == WASTE_SESSION_SYSTEM) return omitted;
+    if (s->n == 0) s->headless = 1;
+    s->cut_n++;
+    s->cut_tokens += sqlite3_column_int64(q, 5);
+    return 1;
+}
+
 static waste_status read_tokens(waste_session *s, uint64_t text, waste_error *err)
 {
     sqlite3_stmt *q;
     int rc, known = same_tokenizer(s, text);
     waste_status st =
         waste_session_prepare(&q, s->db, s->schema,
-                              "SELECT seq, role = 'assistant', span, tokens, tokens_sum, n_tokens"
+                              "SELECT seq, role, span, tokens, tokens_sum, n_tokens, omitted"
                               " FROM $waste_messages WHERE session = ?1 ORDER BY seq",
                               err);
 
     if (st) return st;
     sqlite3_bind_int64(q, 1, s->id);
     while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
-        waste_session_message *m = waste_session_add(s, err);
+        const waste_session_role role =
+            waste_session_role_of((const char *)sqlite3_column_text(q, 1));
+        waste_session_message *m;
+
+        if (is_left_out(s, q, role)) continue;
+        m = waste_session_add(s, err);
         if (!m) {
             st = WASTE_NOMEM;
             break;
         }
-        m->seq = s->last_seq = sqlite3_column_int64(q, 0);
-        m->assistant = sqlite3_column_int(q, 1);
+        m->seq = s->last_seq;
+        m->role = role;
         m->from = s->ids.n;
         known = known && take_ids(s, q, 3, 4, err);
         if (err->status) st = err->status;
         m->known = known;
-        m->span = known ? sqlite3_column_int64(q, 2) : 0;
+        /* a state of other tokens before these is of no use */
+        m->span = known && !s->cut_n ? sqlite3_column_int64(q, 2) : 0;
         m->to = s->ids.n;
         s->known += (size_t)known;
-        s->counted[0]++;
-        s->counted[1] += sqlite3_column_int64(q, 5);
-        s->counted[2] += sqlite3_column_type(q, 3) == SQLITE_NULL;
     }
     if (!st && rc != SQLITE_DONE) st = waste_session_failed(s->db, "reading waste_messages", err);
     sqlite3_finalize(q);
@@ -486,7 +516,7 @@ static waste_status read_tail(waste_session *s, waste_error *err)
     waste_status st;
 
     if (!s->n) return WASTE_OK;
-    while (from > 0 && !s->message[from - 1].assistant) from--;
+    while (from > 0 && s->message[from - 1].role != WASTE_SESSION_ASSISTANT) from--;
     if (from > 0)
         from--;
     else if (s->known > 0)
@@ -495,11 +525,13 @@ static waste_status read_tail(waste_session *s, waste_error *err)
     st = waste_session_prepare(&q, s->db, s->schema,
                                "SELECT role, content, name, reasoning, tool_call_id, tool_calls"
                                " FROM $waste_messages WHERE session = ?1 AND seq >= ?2"
+                               " AND omitted IS NULL AND (seq >= ?3 OR role = 'system')"
                                " ORDER BY seq",
                                err);
     if (st) return st;
     sqlite3_bind_int64(q, 1, s->id);
     sqlite3_bind_int64(q, 2, s->message[from].seq);
+    sqlite3_bind_int64(q, 3, s->cut ? s->cut : INT64_MIN);
     while (!st && (rc = sqlite3_step(q)) == SQLITE_ROW) {
         const waste_session_draft d = {.role = text_of(q, 0),
                                        .content = text_of(q, 1),
@@ -516,8 +548,13 @@ static waste_status read_tail(waste_session *s, waste_error *err)
 
 waste_status waste_session_read(waste_session *s, uint64_t text, waste_error *err)
 {
-    waste_status st = read_tokens(s, text, err);
+    waste_status st;
 
+    s->n = s->known = s->ids.n = s->tail.len = s->tail_n = s->skip = 0;
+    s->cut_n = s->cut_tokens = s->headless = 0;
+    s->last_seq = -1;
+    memset(s->counted, 0, sizeof s->counted);
+    st = read_tokens(s, text, err);
     return st ? st : read_tail(s, err);
 }
 
@@ -528,7 +565,8 @@ waste_status waste_session_unchanged(const waste_session *s, waste_error *err)
     waste_status st = waste_session_prepare(
         &q, s->db, s->schema,
         "SELECT (SELECT state_rev FROM $waste_sessions WHERE id = ?1), count(*),"
-        " coalesce(sum(n_tokens), 0), coalesce(sum(tokens IS NULL), 0), coalesce(max(seq), -1)"
+        " coalesce(sum(n_tokens), 0), coalesce(sum(tokens IS NULL), 0), coalesce(max(seq), -1),"
+        " coalesce(sum(omitted IS NOT NULL), 0)"
         " FROM $waste_messages WHERE session = ?1",
         err);
 
@@ -543,7 +581,8 @@ waste_status waste_session_unchanged(const waste_session *s, waste_error *err)
     same = there && sqlite3_column_int64(q, 0) == s->rev &&
            sqlite3_column_int64(q, 1) == s->counted[0] &&
            sqlite3_column_int64(q, 2) == s->counted[1] &&
-           sqlite3_column_int64(q, 3) == s->counted[2] && sqlite3_column_int64(q, 4) == s->last_seq;
+           sqlite3_column_int64(q, 3) == s->counted[2] &&
+           sqlite3_column_int64(q, 5) == s->counted[3] && sqlite3_column_int64(q, 4) == s->last_seq;
     sqlite3_finalize(q);
     if (same) return WASTE_OK;
     return waste_fail(err, WASTE_BUSY,

@@ -15,12 +15,20 @@
 #include "sqlite3ext.h"
 #include "waste.h"
 
-/* One row of waste_messages. Its tokens are ids[from..to) of the conversation. */
+typedef enum waste_session_role {
+    WASTE_SESSION_OTHER, /* tool */
+    WASTE_SESSION_SYSTEM,
+    WASTE_SESSION_USER,
+    WASTE_SESSION_ASSISTANT
+} waste_session_role;
+
+/* One row of waste_messages that the model is shown. Its tokens are ids[from..to) of the conversation. */
 typedef struct waste_session_message {
     int64_t seq, span; /* span 0: none */
     size_t from, to;
     int known; /* its tokens are there and whole, and so are all before it */
-    int assistant;
+    int fresh; /* these are not the tokens of its row */
+    waste_session_role role;
 } waste_session_message;
 
 typedef struct waste_session {
@@ -34,10 +42,17 @@ typedef struct waste_session {
     /* waste_session_read */
     waste_session_message *message;
     size_t n, cap;
-    size_t known;       /* messages at the front whose tokens are known */
-    waste_ids ids;      /* of these */
-    int64_t last_seq;   /* of all messages; -1: none */
-    int64_t counted[3]; /* rows, tokens, rows without: to notice changes */
+    size_t known;     /* messages at the front whose tokens are known */
+    waste_ids ids;    /* of these */
+    int64_t last_seq; /* of all messages; -1: none */
+    /* Of all rows, to notice changes: how many, their tokens, rows without, rows that are
+     * left out. */
+    int64_t counted[4];
+    /* Set before reading: messages before this seq are left out, but for those of the
+     * system (ext_truncate.h); 0: none. Then what that leaves out, its tokens, and whether the
+     * conversation's first message is among it. */
+    int64_t cut, cut_n, cut_tokens;
+    int headless;
     /* For the renderer: the messages from the last one on that the model itself wrote, as
      * members of a JSON array; at[i] is where the i-th ends. The first `skip` are known. */
     waste_buf tail;
@@ -52,7 +67,8 @@ waste_status waste_session_find(waste_session *s, sqlite3 *db, sqlite3_value *wh
 /* Reads again what of the row a turn depends on, now that a transaction holds still what
  * is read. WASTE_ARG when it is gone. */
 waste_status waste_session_reread(waste_session *s, waste_error *err);
-/* Its messages. `text` is the identity of the tokenizer in use: tokens of another are
+waste_session_role waste_session_role_of(const char *text);
+/* Its messages, anew each time. `text` is the identity of the tokenizer in use: tokens of another are
  * unknown. */
 waste_status waste_session_read(waste_session *s, uint64_t text, waste_error *err);
 void waste_session_clear(waste_session *s);

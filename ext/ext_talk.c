@@ -14,6 +14,9 @@ SQLITE_EXTENSION_INIT3
 #define SPLIT_MOST 32 /* unread messages whose tokens are told apart */
 #define KEEP_MOST  1000000
 
+/* Options of every turn. */
+#define TURN (WASTE_TAKES_SAMPLING | WASTE_TAKES_CHAT | WASTE_TAKES_TRUNCATE)
+
 static const char *const of_message[] = {"role", "name", "tool_call_id", NULL};
 static const char *const of_session[] = {"system", "state", NULL};
 static const char *const of_nobody[] = {"add_generation_prompt", "image_prompts", NULL};
@@ -147,9 +150,7 @@ waste_status waste_talk_read(waste_talk *t, const waste_session *s, const char *
     if (!st && (all.failed || t->shape.failed))
         st = waste_fail(err, WASTE_NOMEM, "out of memory for options");
     if (!st) st = make_value(&t->merged, s->db, &all, err);
-    if (!st)
-        st = waste_request_read(&t->request, who, takes | WASTE_TAKES_SAMPLING | WASTE_TAKES_CHAT,
-                                message, t->merged, err);
+    if (!st) st = waste_request_read(&t->request, who, takes | TURN, message, t->merged, err);
     if (!st) st = waste_request_parts(&t->request, who, 4, n_parts, parts, err);
     waste_buf_clear(&all);
     waste_json_free(below);
@@ -193,9 +194,7 @@ static waste_status try_options(sqlite3 *db, const waste_buf *rest, waste_error 
     sqlite3_value *value;
     waste_status st = make_value(&value, db, rest, err);
 
-    if (!st)
-        st = waste_request_read(&r, "waste_session", WASTE_TAKES_SAMPLING | WASTE_TAKES_CHAT, value,
-                                value, err);
+    if (!st) st = waste_request_read(&r, "waste_session", TURN, value, value, err);
     waste_request_clear(&r);
     sqlite3_value_free(value);
     return st;
@@ -259,6 +258,37 @@ static waste_status render(waste_talk *t, const waste_session *s, const waste_co
     p.chat = &chat;
     waste_ids_clear(out);
     return st ? st : waste_prompt_ids(c, &p, out, err);
+}
+
+waste_status waste_talk_opening(waste_talk *t, const waste_container *c, waste_ids *out,
+                                waste_error *err)
+{
+#define ANY "{\"role\":\"user\",\"content\":\"x\"}"
+    static const char any[] = "[" ANY "," ANY "]";
+    waste_ids with = {0}, without = {0};
+    waste_chat_request chat = {{"[" ANY "]", sizeof "[" ANY "]" - 1}, {NULL, 0}, 0};
+    waste_prompt p = {.chat = &chat};
+    waste_status st;
+
+    t->whole.len = 0;
+    waste_buf_add(&t->whole, t->shape.data, t->shape.len);
+    waste_buf_text(&t->whole, ",\"add_generation_prompt\":false}");
+    if (t->whole.failed) return waste_fail(err, WASTE_NOMEM, "out of memory for a prompt");
+    chat.options.text = t->whole.data;
+    chat.options.bytes = t->whole.len;
+    st = waste_prompt_ids(c, &p, &with, err);
+    chat.messages.text = any;
+    chat.messages.bytes = sizeof any - 1;
+    chat.skip = 1;
+    if (!st) st = waste_prompt_ids(c, &p, &without, err);
+    if (!st) with.n -= without.n; /* segments are tokenized apart, so one begins the other */
+    waste_ids_clear(&without);
+    if (st)
+        waste_ids_clear(&with);
+    else
+        *out = with;
+    return st;
+#undef ANY
 }
 
 static int begins(const waste_ids *a, const waste_ids *b)

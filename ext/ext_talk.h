@@ -32,6 +32,11 @@ waste_status waste_talk_request(waste_talk *t, const waste_session *s, size_t n,
 waste_status waste_talk_split(waste_talk *t, waste_session *s, const waste_container *c,
                               waste_ids *prompt, waste_error *err);
 
+/* The ids that open a conversation before its first message: what the options declare.
+ * Often none. */
+waste_status waste_talk_opening(waste_talk *t, const waste_container *c, waste_ids *out,
+                                waste_error *err);
+
 /* What waste_session() takes as options, checked: `system` is taken out (free with
  * waste_mem_free, NULL: none), `keep` is made of `state`, and *rest gets the others as
  * text; empty when there are none. */

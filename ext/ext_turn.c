@@ -13,6 +13,7 @@
 #include "ext_progress.h"
 #include "ext_rows.h"
 #include "ext_talk.h"
+#include "ext_truncate.h"
 
 SQLITE_EXTENSION_INIT3
 
@@ -93,6 +94,7 @@ static waste_status add_message(waste_turn *t, waste_error *err)
     waste_status st = waste_session_draft_add(s, &d, err);
     size_t i;
 
+    t->user.len = 0;
     waste_buf_add(&t->user, p->text.text, p->text.bytes);
     for (i = 0; i < p->n_parts; i++) {
         waste_buf_text(&t->user, "\n\n");
@@ -103,6 +105,7 @@ static waste_status add_message(waste_turn *t, waste_error *err)
     m = waste_session_add(s, err);
     if (!m) return WASTE_NOMEM;
     m->seq = s->last_seq + 1;
+    m->role = waste_session_role_of(t->talk.role.text);
     return WASTE_OK;
 }
 
@@ -116,9 +119,10 @@ static waste_status check_room(waste_turn *t, size_t prompt, waste_error *err)
     if (used + need > context) {
         describe(&t->session, which, sizeof which);
         return waste_fail(err, WASTE_ARG,
-                          "%s has %lld tokens and this turn needs at least %lld more, but the "
+                          "%s has %lld tokens%s and this turn needs at least %lld more, but the "
                           "model's context is %lld; nothing was written",
-                          which, (long long)used, (long long)need, (long long)context);
+                          which, (long long)used, t->session.cut ? " that cannot be left out" : "",
+                          (long long)need, (long long)context);
     }
     if (t->talk.request.params.max_tokens > context - used - need + 1)
         t->talk.request.params.max_tokens = context - used - need + 1;
@@ -168,6 +172,25 @@ static waste_status take_up(waste_turn *t, waste_error *err)
     return st;
 }
 
+/* The messages that the model is shown, and the ids of those that it has not read. */
+static waste_status read_messages(waste_turn *t, waste_ids *prompt, waste_error *err)
+{
+    waste_session *s = &t->session;
+    const waste_container *c = t->lease.container;
+    const int truncate = t->talk.request.truncate && waste_container_info(c)->mla_layers;
+    waste_status st;
+
+    do {
+        st = waste_session_read(s, t->identity.text, err);
+        if (!st) st = waste_truncate_open(s, &t->talk, c, err);
+        if (!st) st = add_message(t, err);
+        if (!st) st = waste_talk_split(&t->talk, s, c, prompt, err);
+    } while (!st && truncate &&
+             waste_truncate(s, (int64_t)(s->ids.n + prompt->n), waste_model_context(t->lease.model),
+                            t->talk.request.params.max_tokens, CLOSING_ROOM));
+    return st;
+}
+
 /* What is read of the database, as of one moment. */
 static waste_status read_conversation(waste_turn *t, waste_error *err)
 {
@@ -178,9 +201,7 @@ static waste_status read_conversation(waste_turn *t, waste_error *err)
 
     if (st) return st;
     st = waste_session_reread(s, err);
-    if (!st) st = waste_session_read(s, t->identity.text, err);
-    if (!st) st = add_message(t, err);
-    if (!st) st = waste_talk_split(&t->talk, s, t->lease.container, &prompt, err);
+    if (!st) st = read_messages(t, &prompt, err);
     if (!st) st = check_room(t, prompt.n, err);
     if (!st) st = take_up(t, err);
     if (!st) st = append(&t->ids, s->ids.id, s->ids.n, err);
@@ -262,11 +283,13 @@ static void add_stats(waste_buf *b, const waste_turn *t)
     waste_buf_printf(b,
                      "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
                      "\"reasoning_tokens\":%lld,\"forced_tokens\":%lld,\"prefilled\":%lld,"
-                     "\"reused\":%lld,\"source\":\"%s\",\"rejected\":%lld,\"prompt_ms\":",
+                     "\"reused\":%lld,\"source\":\"%s\",\"rejected\":%lld,"
+                     "\"omitted\":%lld,\"omitted_tokens\":%lld,\"prompt_ms\":",
                      (long long)u.prompt_tokens, (long long)u.completion_tokens,
                      (long long)u.reasoning_tokens, (long long)u.forced_tokens,
                      (long long)(u.prompt_tokens - t->reused), (long long)t->reused, t->source,
-                     (long long)t->rejected);
+                     (long long)t->rejected, (long long)t->session.cut_n,
+                     (long long)t->session.cut_tokens);
     waste_args_number(b, u.prompt_ms);
     waste_buf_text(b, ",\"total_ms\":");
     waste_args_number(b, u.total_ms);
@@ -359,7 +382,7 @@ static waste_status write_reply(waste_turn *t, waste_error *err)
     return st;
 }
 
-/* Messages that were there without tokens have them now. */
+/* Messages that were there without tokens, or with others, have them now. */
 static waste_status write_unread(waste_turn *t, waste_error *err)
 {
     const waste_session *s = &t->session;
@@ -367,7 +390,8 @@ static waste_status write_unread(waste_turn *t, waste_error *err)
     size_t i;
     waste_status st = WASTE_OK;
 
-    for (i = s->known; i + 2 < s->n && !st; i++) {
+    for (i = 0; i + 2 < s->n && !st; i++) {
+        if (i < s->known && !s->message[i].fresh) continue;
         st = waste_session_prepare(&q, s->db, s->schema,
                                    "UPDATE $waste_messages SET n_tokens = ?1, tokens = ?2,"
                                    " tokens_sum = ?3, span = NULL WHERE session = ?4 AND seq = ?5",
@@ -408,19 +432,21 @@ static void take_back(const waste_turn *t)
 {
     static const char *const undo[] = {
         "DELETE FROM $waste_messages WHERE session = ?1 AND seq > ?2",
+        "UPDATE $waste_messages SET omitted = NULL WHERE session = ?1 AND omitted > ?2",
         "UPDATE $waste_messages SET tokens = NULL, n_tokens = NULL, tokens_sum = NULL"
         " WHERE session = ?1 AND seq <= ?2 AND seq >= ?3"};
     const waste_session *s = &t->session;
-    const int unread = s->known + 2 < s->n;
+    /* with other tokens in front than it had before, the first message is to be read again */
+    const size_t unread = s->n && s->message[0].fresh ? 0 : s->known;
     waste_error ignored = {0};
     sqlite3_stmt *q;
     size_t i;
 
-    for (i = 0; i < (unread ? 2 : 1); i++) {
+    for (i = 0; i < (unread + 2 < s->n ? 3 : 2); i++) {
         if (waste_session_prepare(&q, s->db, s->schema, undo[i], &ignored)) return;
         sqlite3_bind_int64(q, 1, s->id);
         sqlite3_bind_int64(q, 2, s->last_seq);
-        if (i) sqlite3_bind_int64(q, 3, s->message[s->known].seq);
+        if (i == 2) sqlite3_bind_int64(q, 3, s->message[unread].seq);
         waste_session_run(q, "undoing a turn", &ignored);
     }
 }
@@ -430,6 +456,7 @@ static waste_status write_rows(waste_turn *t, const waste_session_scope *scope, 
     waste_session *s = &t->session;
     waste_status st = waste_session_unchanged(s, err), begun = st;
 
+    if (!st) st = waste_truncate_write(s, s->message[s->n - 2].seq, err);
     if (!st) st = write_unread(t, err);
     if (!st) st = write_user(t, err);
     if (!st) st = write_reply(t, err);
@@ -514,7 +541,7 @@ static waste_status finish(waste_turn *t, waste_error *err)
     m->seq = s->message[s->n - 2].seq + 1;
     m->from = s->message[s->n - 2].to;
     m->to = t->ids.n;
-    m->assistant = 1;
+    m->role = WASTE_SESSION_ASSISTANT;
     st = write_turn(t, err);
     if (st) return st;
     waste_seq_rest(t->seq, t->ids.id, t->owner);

@@ -20,7 +20,8 @@
  * can be forked without computing them again), and what its turns take unless they say
  * otherwise. Of waste_fork: at, the seq of the last message to take along. Of waste_chat:
  * those of waste_generate about the reply, those of waste_chat_json about the prompt,
- * and role, name, tool_call_id of the message. NULL in, NULL out. */
+ * truncate ("oldest": leave out the oldest turns when the context is full), and role, name,
+ * tool_call_id of the message. NULL in, NULL out. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -236,22 +237,31 @@ static waste_status check_at(const waste_session *s, int64_t at, waste_error *er
                       (long long)s->id, (long long)at);
 }
 
-/* ?1: the new session, ?2: the old one, ?3: the last message or -1. Messages at the end
- * whose tokens count to a later one that does not come along are unread again. */
+/* ?1: the new session, ?2: the old one, ?3: the last message or -1. */
 static const char copy_messages[] =
     "INSERT INTO $waste_messages(session, seq, role, content, name, reasoning, tool_calls,"
-    " tool_call_id, images, finish, stats, n_tokens, tokens, tokens_sum, span)"
+    " tool_call_id, images, finish, stats, n_tokens, tokens, tokens_sum, span, omitted)"
     " SELECT ?1, seq, role, content, name, reasoning, tool_calls, tool_call_id, images, finish,"
-    " stats, n_tokens, tokens, tokens_sum, span FROM $waste_messages"
+    " stats, n_tokens, tokens, tokens_sum, span, omitted FROM $waste_messages"
     " WHERE session = ?2 AND (?3 < 0 OR seq <= ?3) ORDER BY seq";
+/* What was left out by a turn that does not come along is there again, and is read again
+ * with all that follows it: the tokens of that are those of the shorter conversation. */
+static const char restore_messages[] =
+    "UPDATE $waste_messages SET omitted = NULL, span = NULL, tokens = NULL, n_tokens = NULL,"
+    " tokens_sum = NULL WHERE session = ?1 AND ?3 >= 0 AND seq >="
+    " (SELECT min(seq) FROM $waste_messages WHERE session = ?1 AND omitted > ?3)"
+    " AND (omitted IS NULL OR omitted > ?3)";
+/* Messages at the end whose tokens count to a later one that does not come along are
+ * unread again. */
 static const char unread_messages[] =
     "UPDATE $waste_messages SET tokens = NULL, n_tokens = NULL, tokens_sum = NULL"
     " WHERE session = ?1 AND seq > (SELECT coalesce(max(seq), -1)"
     " FROM $waste_messages WHERE session = ?1 AND n_tokens > 0)";
 static const char count_tokens[] =
     "UPDATE $waste_sessions SET n_tokens = (SELECT coalesce(sum(n_tokens), 0)"
-    " FROM $waste_messages WHERE session = ?1) WHERE id = ?1";
-static const char *const copies[] = {copy_messages, unread_messages, count_tokens};
+    " FROM $waste_messages WHERE session = ?1 AND omitted IS NULL) WHERE id = ?1";
+static const char *const copies[] = {copy_messages, restore_messages, unread_messages,
+                                     count_tokens};
 
 static waste_status copy(int64_t *id, const waste_session *s, const char *name, int64_t at,
                          waste_error *err)

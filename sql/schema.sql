@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS waste_sessions(
 
 -- Their messages. tokens: what the model read or wrote (int32, little-endian), with
 -- tokens_sum over it; NULL: not read yet, and neither is anything after it. span
--- names the rows of waste_state that these tokens have made.
+-- names the rows of waste_state that these tokens have made. omitted: NULL, or the seq of
+-- the message from which on the model is not shown this one.
 CREATE TABLE IF NOT EXISTS waste_messages(
   session INTEGER NOT NULL REFERENCES waste_sessions(id) ON DELETE CASCADE,
   seq INTEGER NOT NULL,
@@ -57,6 +58,7 @@ CREATE TABLE IF NOT EXISTS waste_messages(
   tokens BLOB,
   tokens_sum INTEGER,
   span INTEGER,
+  omitted INTEGER,
   PRIMARY KEY(session, seq)
 );
 CREATE INDEX IF NOT EXISTS waste_messages_span ON waste_messages(span);
