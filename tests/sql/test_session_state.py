@@ -255,31 +255,4 @@ for k, n in enumerate("abcd"):
     equal(stats(d, n)["source"], "memory", f"and session {n} was kept in memory")
 d.close()
 
-# -- more sessions than memory holds
-d = connect(S.file("many.db"))
-plan = dict(d.execute("SELECT part, value FROM waste_plan(?, '{\"context\":512}')", (MODELS["tiny-chat"],)))
-budget = int(plan["floor"] + 200000)
-one(d, "SELECT waste_register('tight', ?, ?)", MODELS["tiny-chat"], json.dumps({"context": 512, "budget": budget}))
-N = 60 if SANITIZED else 200
-for i in range(N):
-    one(d, "SELECT waste_session('tight')")
-d.commit()
-x, most, sources = 1, 0, set()
-for i in range(2 * N):
-    x = x * 1103515245 + 12345 & 0x7fffffff
-    n = x // 7 % N + 1
-    one(d, "SELECT waste_chat(?, ?)", n, WORDS[n % len(WORDS)])
-    sources.add(stats(d, n)["source"])
-    if i % 20 == 0:
-        most = max(most, one(d, "SELECT json_extract(waste_open('tight'), '$.memory_bytes')"))
-ok(most <= budget, f"{N} sessions at random stay within the budget")
-ok({"memory", "rows"} <= sources, "some from memory, some from rows")
-used = number(d, 1), one(d, "SELECT id FROM waste_sessions ORDER BY n_tokens DESC LIMIT 1")
-n = used[1]
-texts = [r[0] for r in d.execute("SELECT content FROM waste_messages WHERE session = ? AND role = 'user' ORDER BY seq", (n,))]
-alone = fresh("many-alone.db", MODELS["tiny-chat"], {})
-for text in texts:
-    one(alone, "SELECT waste_chat('s', ?)", text)
-equal(messages(alone, "s"), messages(d, n), "the longest of them equals its solo run")
-d.close()
 done()
