@@ -4,6 +4,8 @@
  *   mkbig DIR --preset kimi-linear-48b        27 layers of 256 experts, 19 GB
  *   mkbig DIR --preset k3-slice [--layers N]  1 dense and N - 1 MoE layers of 896
  *                                             experts of 11.83 MiB; N is 3: 26 GB
+ *   mkbig DIR --preset k3-state               K3's 93 attention layers at full width,
+ *                                             all else small: 0.5 GB
  *   --layers N --experts N --vocab N --top-k N   smaller (or larger) ones
  *   --vq 3r|2r|4p  --trunk-bits 4|3|8  --seed N
  *   --topics A,B,C  --bias S  --gain S        what shapes the routing, below

@@ -56,6 +56,26 @@ static const shape preset[] = {
      .topic = {0.47, 0.40, 0.13},
      .bias = 0.14,
      .gain = 0.25},
+    /* K3's attention in all 93 layers, so a sequence of its true size, and all else small */
+    {.name = "k3-state",
+     .prefix = "language_model.",
+     .arch = "kimi-k3",
+     .k3 = 1,
+     .layers = 93,
+     .experts = 4,
+     .top_k = 2,
+     .shared = 1,
+     .vocab = 1024,
+     .hidden = 128,
+     .dense = 128,
+     .moe = 128,
+     .latent = 128,
+     .heads = 96,
+     .q_rank = 128,
+     .route_scale = 1.0,
+     .topic = {0.47, 0.40, 0.13},
+     .bias = 0.14,
+     .gain = 0.25},
 };
 
 typedef struct expert_format {
@@ -75,7 +95,7 @@ static const expert_format formats[] = {
  * models end with MLA, and so does a slice too short for the fourth. */
 static int shape_is_mla(const shape *s, int number)
 {
-    return number % 4 == 0 || (number == s->layers && (number == 27 || number < 4));
+    return number % 4 == 0 || (number == s->layers && (number == 27 || number == 93 || number < 4));
 }
 
 static void shape_layers(waste_buf *b, const shape *s, int mla_ones)
