@@ -1,10 +1,13 @@
 /* The process's worker threads: see pool.h.
  *
- * A job is announced in one word, `state`: its number, whether it is open, how many
- * workers may take part and how many do. A worker that comes in time adds itself by
- * compare-and-swap; only then it reads the job's fields, which the caller writes while
- * no worker is in. The caller closes the job when the last piece is taken and waits
- * for those who are in. The mutex is for sleeping and waking alone. */
+ * A job is announced in one word, `state`: its number, whether it is open and how many
+ * threads may take part. Each thread has a place, a cache line of its own, with the
+ * part of the job that is its to begin with and, for a worker, whether it is in. A
+ * worker says that it is in and then looks whether the job is still open; only then it
+ * reads the job's fields, which the caller writes while no worker is in. The caller
+ * closes the job when nothing is left to begin, and then looks who is in: one of the
+ * two sees the other, and no line is written by all threads. The mutex is for sleeping
+ * and waking alone. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -28,11 +31,16 @@
 #define CAN_BIND 0
 #endif
 
-/* state: number of the job, OPEN, limit of threads, workers in it */
-#define OPEN       ((uint64_t)1 << 31)
-#define JOB(s)     ((s) >> 32)
-#define LIMIT(s)   ((int)((s) >> 16 & 0x7FFF))
-#define WORKERS(s) ((int)((s)&0xFFFF))
+/* state: number of the job, OPEN, limit of threads */
+#define OPEN     ((uint64_t)1 << 31)
+#define JOB(s)   ((s) >> 32)
+#define LIMIT(s) ((int)((s)&0x7FFF))
+
+/* A range of units, which are `grain` items each. */
+#define RANGE(lo, hi) ((uint64_t)(hi) << 32 | (uint64_t)(lo))
+#define LO(r)         ((int64_t)((r)&0xFFFFFFFF))
+#define HI(r)         ((int64_t)((r) >> 32))
+#define UNITS_MOST    ((int64_t)1 << 31)
 
 #define LOOKS 32 /* between two looks at the clock */
 
@@ -42,13 +50,19 @@ typedef struct worker {
     int number; /* the caller is 0 */
 } worker;
 
+typedef struct place {
+    _Alignas(64) _Atomic uint64_t range; /* units that nobody has begun */
+    _Atomic int in;                      /* the worker is in a job, or about to look */
+} place;
+
 struct waste_pool {
     _Alignas(64) _Atomic uint64_t state;
-    _Alignas(64) _Atomic int64_t next; /* first item that nobody has */
     /* of the job: written while no worker is in it */
     _Alignas(64) waste_pool_part part;
     void *ctx;
     int64_t n, grain;
+    int limit;
+    place place[WASTE_POOL_MOST];
 
     _Alignas(64) _Atomic int busy; /* a caller has the workers */
     _Atomic int callers;           /* who have their turn */
@@ -271,13 +285,50 @@ static void relax(void)
 #endif
 }
 
+/* A quarter of what is left of the thread's own: who is held up holds up no more. */
+static int take(place *own, int64_t *lo, int64_t *hi)
+{
+    uint64_t r = atomic_load_explicit(&own->range, memory_order_relaxed);
+
+    do {
+        if (LO(r) >= HI(r)) return 0;
+        *lo = LO(r);
+        *hi = *lo + (HI(r) - *lo + 3) / 4;
+    } while (!atomic_compare_exchange_weak(&own->range, &r, RANGE(*hi, HI(r))));
+    return 1;
+}
+
+/* The rear half of what another thread has left, or all of one that has not come,
+ * piece by piece. `thread` itself has nothing left. */
+static int steal(waste_pool *p, int thread)
+{
+    int i;
+
+    for (i = 1; i < p->limit; i++) {
+        place *from = &p->place[(thread + i) % p->limit];
+        uint64_t r = atomic_load_explicit(&from->range, memory_order_relaxed);
+
+        while (LO(r) < HI(r)) {
+            const int64_t half = LO(r) + (HI(r) - LO(r)) / 2;
+
+            if (!atomic_compare_exchange_weak(&from->range, &r, RANGE(LO(r), half))) continue;
+            atomic_store_explicit(&p->place[thread].range, RANGE(half, HI(r)),
+                                  memory_order_relaxed);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void take_pieces(waste_pool *p, int thread)
 {
     const int64_t n = p->n, grain = p->grain;
-    int64_t lo;
+    int64_t lo, hi;
 
-    while ((lo = atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed)) < n)
-        p->part(p->ctx, thread, lo, n - lo > grain ? lo + grain : n);
+    do {
+        while (take(&p->place[thread], &lo, &hi))
+            p->part(p->ctx, thread, lo * grain, hi * grain < n ? hi * grain : n);
+    } while (steal(p, thread));
 }
 
 /* Whether state s tells of a job that this worker has not seen. */
@@ -286,17 +337,17 @@ static int is_new(uint64_t s, uint64_t seen)
     return (s & OPEN) && JOB(s) != seen;
 }
 
-/* Takes part in the job of state s, if it is still open. */
-static void join(waste_pool *p, int number_of, uint64_t s)
+/* Takes part in the job, if it is still open. */
+static void join(waste_pool *p, int number_of, uint64_t job)
 {
-    const uint64_t job = JOB(s);
+    place *own = &p->place[number_of];
+    uint64_t s;
 
-    do {
-        if (!(s & OPEN) || JOB(s) != job) return;
-    } while (!atomic_compare_exchange_weak(&p->state, &s, s + 1));
-    take_pieces(p, number_of);
-    s = atomic_fetch_sub(&p->state, 1);
-    if (WORKERS(s) == 1 && !(s & OPEN) && atomic_load(&p->caller_sleeps)) {
+    atomic_store(&own->in, 1);
+    s = atomic_load(&p->state);
+    if ((s & OPEN) && JOB(s) == job) take_pieces(p, number_of);
+    atomic_store(&own->in, 0);
+    if (atomic_load(&p->caller_sleeps)) {
         pthread_mutex_lock(&p->mutex);
         pthread_cond_signal(&p->end);
         pthread_mutex_unlock(&p->mutex);
@@ -317,7 +368,7 @@ static void *work(void *arg)
 {
     const worker *w = arg;
     waste_pool *p = w->pool;
-    uint64_t seen = 0, since = waste_clock_ns();
+    uint64_t seen = 0, idle = waste_clock_ns(), ended = idle, now;
     unsigned looks = 0;
 
     while (!atomic_load_explicit(&p->quit, memory_order_relaxed)) {
@@ -325,13 +376,16 @@ static void *work(void *arg)
 
         if (is_new(s, seen)) {
             seen = JOB(s);
-            if (w->number < LIMIT(s)) join(p, w->number, s);
-            since = waste_clock_ns();
-        } else if (++looks % LOOKS == 0 && waste_clock_ns() - since > WASTE_POOL_WATCH_NS) {
-            sleep_until(p, seen);
-            since = waste_clock_ns();
-        } else {
+            if (w->number < LIMIT(s)) join(p, w->number, seen);
+            idle = ended = waste_clock_ns();
+        } else if (++looks % LOOKS) {
             relax();
+        } else {
+            now = waste_clock_ns();
+            if (atomic_load_explicit(&p->busy, memory_order_relaxed)) ended = now;
+            if (now - ended <= WASTE_POOL_WATCH_NS && now - idle <= WASTE_POOL_STAY_NS) continue;
+            sleep_until(p, seen);
+            idle = ended = waste_clock_ns();
         }
     }
     return NULL;
@@ -496,38 +550,43 @@ void waste_pool_leave(waste_pool_turn *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Until no worker is in the closed job any more: watching, then asleep. */
-static void wait_for_workers(waste_pool *p)
+/* Until the worker is out of the closed job: watching, then asleep. */
+static void wait_for(waste_pool *p, const place *of)
 {
     const uint64_t since = waste_clock_ns();
     unsigned looks = 0;
 
-    while (WORKERS(atomic_load_explicit(&p->state, memory_order_acquire))) {
+    while (atomic_load(&of->in)) {
         if (++looks % LOOKS || waste_clock_ns() - since <= WASTE_POOL_WATCH_NS) {
             relax();
             continue;
         }
         pthread_mutex_lock(&p->mutex);
         atomic_store(&p->caller_sleeps, 1);
-        while (WORKERS(atomic_load(&p->state))) pthread_cond_wait(&p->end, &p->mutex);
+        while (atomic_load(&of->in)) pthread_cond_wait(&p->end, &p->mutex);
         atomic_store(&p->caller_sleeps, 0);
         pthread_mutex_unlock(&p->mutex);
     }
 }
 
-static void run(waste_pool *p, int limit)
+static void run(waste_pool *p, int limit, int64_t units)
 {
     const uint64_t job = JOB(atomic_load_explicit(&p->state, memory_order_relaxed)) + 1;
+    int i;
 
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store(&p->state, job << 32 | OPEN | (uint64_t)limit << 16);
+    p->limit = limit;
+    for (i = 0; i < limit; i++)
+        atomic_store_explicit(&p->place[i].range, RANGE(units * i / limit, units * (i + 1) / limit),
+                              memory_order_relaxed);
+    atomic_store(&p->state, job << 32 | OPEN | (uint64_t)limit);
     if (atomic_load(&p->sleepers)) {
         pthread_mutex_lock(&p->mutex);
         pthread_cond_broadcast(&p->start);
         pthread_mutex_unlock(&p->mutex);
     }
     take_pieces(p, 0);
-    if (WORKERS(atomic_fetch_and(&p->state, ~OPEN))) wait_for_workers(p);
+    atomic_store(&p->state, job << 32 | (uint64_t)limit);
+    for (i = 1; i < limit; i++) wait_for(p, &p->place[i]);
 }
 
 void waste_pool_run(const waste_pool_turn *t, int64_t n, int64_t grain, waste_pool_part part,
@@ -535,6 +594,7 @@ void waste_pool_run(const waste_pool_turn *t, int64_t n, int64_t grain, waste_po
 {
     waste_pool *p = t->pool;
     int limit = t->threads, others, idle = 0;
+    int64_t units;
 
     if (n <= 0) return;
     if (p) {
@@ -545,10 +605,13 @@ void waste_pool_run(const waste_pool_turn *t, int64_t n, int64_t grain, waste_po
         part(ctx, 0, 0, n);
         return;
     }
+    if (grain < 1) grain = 1;
+    if (n / grain >= UNITS_MOST) grain = n / UNITS_MOST + 1;
+    units = (n - 1) / grain + 1;
     p->part = part;
     p->ctx = ctx;
     p->n = n;
-    p->grain = grain > 0 ? grain : 1;
-    run(p, limit);
+    p->grain = grain;
+    run(p, limit < units ? limit : (int)units, units);
     atomic_store_explicit(&p->busy, 0, memory_order_release);
 }

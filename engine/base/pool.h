@@ -2,13 +2,16 @@
  * by the first who holds it and joined when the last lets go. Whoever runs a job
  * takes part in it.
  *
- * Jobs are made of items 0..n-1, cut into contiguous pieces that whoever is free
- * takes in order. A part writes only what its items stand for and reads nothing that
- * others write, so that neither the number of threads nor the cut shows in a result.
+ * Jobs are made of items 0..n-1. Each thread begins with its own even share, the same
+ * in every job of that size, and takes it in contiguous pieces that become smaller;
+ * who has finished takes half of what another has left. A part writes only what its
+ * items stand for and reads nothing that others write, so that neither the number of
+ * threads nor the cut shows in a result.
  *
- * Nobody waits for a worker that has not come: the caller does what is left. A worker
- * watches for the next job for some microseconds after one (WASTE_POOL_WATCH_NS) and
- * then sleeps, so an idle process uses no CPU. A forked child has no workers. */
+ * Nobody waits for a worker that has not come: the others do its share. A worker
+ * watches for the next job until WASTE_POOL_WATCH_NS after the end of the last, but no
+ * longer than WASTE_POOL_STAY_NS after its own part of it, and then sleeps: an idle
+ * process uses no CPU. A forked child has no workers. */
 #ifndef WASTE_POOL_H
 #define WASTE_POOL_H
 
@@ -17,9 +20,10 @@
 
 #include "base/error.h"
 
-#define WASTE_POOL_MOST     64    /* threads, the caller among them */
-#define WASTE_POOL_WATCH_NS 30000 /* about what waking a sleeper costs (docs/measured.md) */
-#define WASTE_POOL_CPUS     1024  /* CPU numbers are below */
+#define WASTE_POOL_MOST     64      /* threads, the caller among them */
+#define WASTE_POOL_WATCH_NS 30000   /* about what waking a sleeper costs (docs/measured.md) */
+#define WASTE_POOL_STAY_NS  1000000 /* others may be at the last piece for so long */
+#define WASTE_POOL_CPUS     1024    /* CPU numbers are below */
 
 typedef struct waste_pool waste_pool;
 
@@ -65,9 +69,10 @@ void waste_pool_leave(waste_pool_turn *t);
  * the same one, so it selects scratch; the caller's is 0. */
 typedef void (*waste_pool_part)(void *ctx, int thread, int64_t lo, int64_t hi);
 
-/* Returns when all items are done. Pieces have `grain` items, the last one fewer. When
- * another caller has the workers at this moment, the calling thread does everything.
- * Not from within a part. */
+/* Returns when all items are done. Pieces are whole multiples of `grain` items, but for
+ * the last item; no more threads take part than there are such. When another caller has
+ * the workers at this moment, the calling thread does everything. Not from within a
+ * part. */
 void waste_pool_run(const waste_pool_turn *t, int64_t n, int64_t grain, waste_pool_part part,
                     void *ctx);
 

@@ -10,26 +10,23 @@
 #include "base/error.h"
 #include "model/rope.h"
 
-#define LEAST  (1 << 17) /* multiply-adds that are worth a thread (docs/measured.md) */
-#define PIECES 4         /* of a thread: one that is held up leaves its rest to others */
-#define TILES  16        /* of many rows: their x is made ready once a piece */
-#define MANY   8
+#define LEAST (1 << 17) /* multiply-adds that are worth a piece (docs/measured.md) */
+#define TILES 16        /* of many rows: their x is made ready once a piece */
+#define MANY  8
 
 /* ---- parts of slots ------------------------------------------------------------ */
 
-int64_t waste_forward_grain(const waste_pass *p, int64_t n, int64_t work)
+int64_t waste_forward_grain(const waste_pass *p, int64_t work)
 {
     const int64_t least = p->least > 0 ? p->least : LEAST;
-    const int64_t pieces = p->turn.threads > 1 ? (int64_t)p->turn.threads * PIECES : 1;
-    const int64_t even = (n + pieces - 1) / pieces, worth = work > 0 ? (least - 1) / work + 1 : n;
 
-    return even > worth ? even : worth;
+    return work > 0 ? (least - 1) / work + 1 : least;
 }
 
 void waste_forward_share(const waste_pass *p, int64_t n, int64_t work, waste_pool_part part,
                          void *ctx)
 {
-    waste_pool_run(&p->turn, n, waste_forward_grain(p, n, work), part, ctx);
+    waste_pool_run(&p->turn, n, waste_forward_grain(p, work), part, ctx);
 }
 
 waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, const float *x,
@@ -87,7 +84,7 @@ void waste_forward_share_tiles(const waste_pass *p, int64_t tiles, size_t rows, 
 {
     const int threads = p->turn.threads > 1 ? p->turn.threads : 1;
     const int64_t even = (tiles + threads - 1) / threads;
-    int64_t grain = waste_forward_grain(p, tiles, tiles ? work / tiles : 0);
+    int64_t grain = waste_forward_grain(p, tiles ? work / tiles : 0);
 
     if (rows >= MANY && grain < TILES) grain = even < TILES ? even : TILES;
     waste_pool_run(&p->turn, tiles, grain, part, ctx);

@@ -61,10 +61,9 @@ void waste_forward_keep(waste_pass *p, waste_row *rows, const unsigned char *kee
 /* Where a slot takes a range, the parts of it go to the pool. Work is counted in
  * multiply-adds, or what takes as long. */
 
-/* Items per piece for n items that cost `work` each: pieces that are worth a thread,
- * up to four a thread. */
-int64_t waste_forward_grain(const waste_pass *p, int64_t n, int64_t work);
-/* part over 0..n-1, in such pieces. */
+/* Items that are worth a piece of their own, if one costs `work`. */
+int64_t waste_forward_grain(const waste_pass *p, int64_t work);
+/* part over 0..n-1, in pieces of at least as many. */
 void waste_forward_share(const waste_pass *p, int64_t n, int64_t work, waste_pool_part part,
                          void *ctx);
 

@@ -252,7 +252,7 @@ static int64_t useful_threads(const group *g)
 
     for (i = 0; i < g->n; i++) rows += (int64_t)g->member[i].n;
     rows *= 3 * c->moe_width;
-    grain = waste_forward_grain(g->p, rows, c->expert_in);
+    grain = waste_forward_grain(g->p, c->expert_in);
     rows = (rows + grain - 1) / grain;
     return rows < g->p->turn.threads ? rows : g->p->turn.threads;
 }

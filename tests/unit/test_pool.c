@@ -65,7 +65,7 @@ static void count_part(void *ctx, int thread, int64_t lo, int64_t hi)
     const int alone = lo == 0 && hi == j->n;
 
     if (thread < 0 || thread >= j->limit || atomic_exchange(&j->within[thread], 1)) j->wrong++;
-    if (!alone && (lo % j->grain || (hi - lo != j->grain && hi != j->n))) j->wrong++;
+    if (!alone && (lo % j->grain || (hi % j->grain && hi != j->n))) j->wrong++;
     atomic_fetch_or(&j->threads, 1 << (thread & 31));
     if (j->slow) pause_ns(j->slow);
     for (; lo < hi; lo++) j->times[lo]++;
@@ -94,7 +94,7 @@ static void run_until(job *j, const waste_pool_turn *t, int threads)
 
 static void every_item_is_done_once(void **state)
 {
-    static const int sizes[] = {1, 2, 3, 8};
+    static const int sizes[] = {1, 2, 3, 8, WASTE_POOL_MOST};
     static job j;
     (void)state;
 
@@ -143,6 +143,53 @@ static void fewer_threads_than_the_pool_has(void **state)
     waste_pool_enter(&t, p, 2);
     assert_int_equal(t.threads, 2);
     run_until(&j, &t, 3);
+    waste_pool_leave(&t);
+    waste_pool_release(p);
+}
+
+typedef struct hold_up {
+    _Atomic int64_t done;
+    int64_t n;
+} hold_up;
+
+/* The piece that begins with item 0 ends when all others have. */
+static void wait_for_the_rest(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    hold_up *j = ctx;
+    (void)thread;
+
+    while (lo == 0 && j->done < j->n - hi) pause_ns(100000);
+    j->done += hi - lo;
+}
+
+static void the_rest_of_a_thread_that_is_held_up_is_done_by_others(void **state)
+{
+    waste_pool *p = hold(3);
+    waste_pool_turn t;
+    (void)state;
+
+    waste_pool_enter(&t, p, 0);
+    for (int64_t n = 1; n < 100; n += 7) {
+        hold_up j = {0, n};
+
+        waste_pool_run(&t, n, 1, wait_for_the_rest, &j);
+        assert_int_equal(j.done, n);
+    }
+    waste_pool_leave(&t);
+    waste_pool_release(p);
+}
+
+static void more_items_than_can_be_numbered(void **state)
+{
+    const int64_t n = ((int64_t)1 << 40) + 5;
+    hold_up j = {.n = n};
+    waste_pool *p = hold(3);
+    waste_pool_turn t;
+    (void)state;
+
+    waste_pool_enter(&t, p, 0);
+    waste_pool_run(&t, n, 1, wait_for_the_rest, &j);
+    assert_true(j.done == n);
     waste_pool_leave(&t);
     waste_pool_release(p);
 }
@@ -463,6 +510,8 @@ int main(void)
         cmocka_unit_test(every_item_is_done_once),
         cmocka_unit_test(all_threads_take_part),
         cmocka_unit_test(fewer_threads_than_the_pool_has),
+        cmocka_unit_test(the_rest_of_a_thread_that_is_held_up_is_done_by_others),
+        cmocka_unit_test(more_items_than_can_be_numbered),
         cmocka_unit_test(zeroed_turn_is_alone),
         cmocka_unit_test(one_pool_counted),
         cmocka_unit_test(out_of_memory_is_reported),
