@@ -65,13 +65,13 @@ static size_t up_to(size_t n, size_t step)
     return (n + step - 1) / step * step;
 }
 
-/* Per batch row two int8 planes and their 16-bit sum, and a scale and a sum per group
- * (the smallest group is 8). */
-static size_t trunk_bytes(const waste_kernel_limits *l)
+/* Per row 16 bits a column, padded to whole groups (256 columns at most) and to 64, and
+ * a scale and a sum per group (4 columns at least: tiles.h). */
+size_t waste_kernels_activations_bytes(int64_t cols, size_t n)
 {
-    const size_t cols = up_to((size_t)l->cols, 256) + 256, rows = l->rows;
+    const size_t padded = (size_t)cols + 256 + 64, groups = (size_t)cols / 4 + 1;
 
-    return (rows < WASTE_TRUNK_ROWS ? rows : WASTE_TRUNK_ROWS) * (4 * cols + cols + 256);
+    return up_to(n * (2 * padded + 8 * groups), 64);
 }
 
 static size_t expert_bytes(const waste_kernel_limits *l)
@@ -99,7 +99,7 @@ static size_t mla_bytes(const waste_kernel_limits *l)
 
 size_t waste_kernels_work_bytes(const waste_kernel_limits *l)
 {
-    return up_to(max2(trunk_bytes(l), max2(expert_bytes(l), mla_bytes(l))), 64) + 64;
+    return up_to(max2(expert_bytes(l), mla_bytes(l)), 64) + 64;
 }
 
 /* Two matrices of 16-bit entries, three stages of 256 to a position at most, and a

@@ -38,7 +38,9 @@ typedef struct waste_matmul {
     size_t y_stride;
     float *const *y_rows; /* when not NULL: row t goes to y_rows[t], y is unused */
     float *decoded;       /* scratch, w.cols floats */
-    void *work;           /* scratch, waste_kernels_work_bytes; may be NULL in plain C */
+    /* What the table's activations made of these n rows of x for a w of this shape and
+     * group, whatever its format; unused unless w is tiled. */
+    const void *activations;
 } waste_matmul;
 
 /* y = x / sqrt(mean(x^2) + eps) * w; y may be x. Range: batch rows. */
@@ -164,7 +166,6 @@ typedef struct waste_expert {
 /* The largest shapes that slots will meet: sizes their scratch. */
 typedef struct waste_kernel_limits {
     size_t rows;           /* of a batch */
-    int64_t cols;          /* of a trunk matrix */
     int64_t width, in;     /* expert: rows of gate, rows of down; 0: none */
     int heads, rank, rope; /* MLA; 0: none */
 } waste_kernel_limits;
@@ -185,12 +186,17 @@ typedef struct waste_kernels {
     void (*expert_down)(const waste_expert *a, int64_t lo, int64_t hi);
 
     /* What a table wants prepared; NULL where it wants nothing, and all NULL in
-     * plain C. Each is done once, before anyone else sees the bytes. */
+     * plain C. Each is done once, before anyone else sees the bytes. A table that has
+     * pack_matrix has activations too. */
 
     /* Rearranges payload and scales of a quantised matrix in place, in rows of the
      * same size, and sets w->tiled; leaves alone what the table does not speed up.
      * temp: waste_kernels_pack_bytes(w). */
     void (*pack_matrix)(waste_matrix *w, void *data, uint16_t *scales, void *temp);
+    /* x of a matmul with a tiled w, for all matrices with as many columns and this
+     * group. to: waste_kernels_activations_bytes, aligned to 64. Of `a`, y and the
+     * weights are not looked at. Range: batch rows. */
+    void (*activations)(const waste_matmul *a, void *to, int64_t lo, int64_t hi);
     /* Rearranges the indices of a record in place; the header keeps its meaning. Does
      * nothing for a geometry that the table does not speed up. */
     void (*pack_record)(void *record, const struct waste_record_layout *at,
@@ -213,6 +219,8 @@ void waste_kernels_pick(waste_kernels *k, unsigned cpu);
 /* The table of that name. 0: unknown, not for this CPU, or not in this build. */
 int waste_kernels_named(waste_kernels *k, const char *name, unsigned cpu);
 
+/* Bytes for the activations of n rows of `cols`, whatever the table and the group. */
+size_t waste_kernels_activations_bytes(int64_t cols, size_t n);
 /* Bytes of the `work` that a slot may need for shapes up to `l`, whatever the
  * table; one piece per thread that runs a part, aligned to 64. */
 size_t waste_kernels_work_bytes(const waste_kernel_limits *l);

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "kernels/kernels_ref.h"
-#include "kernels/kernels_work.h"
 #include "kernels/tiles.h"
 
 #define STEPS_MAX 32639.0f
@@ -35,15 +34,15 @@ typedef struct activations {
     size_t cols, groups;
 } activations;
 
-static activations activations_in(const waste_matmul *a, size_t n)
+static activations activations_in(const waste_matmul *a, void *at)
 {
     activations x;
 
     x.groups = (size_t)a->w.n_groups;
     x.cols = x.groups * (size_t)a->w.group;
-    x.q = a->work;
-    x.scale = (float *)(void *)(x.q + n * ((x.cols + 1) / 2 * 2));
-    x.sum = (int32_t *)(void *)(x.scale + n * x.groups);
+    x.q = at;
+    x.scale = (float *)(void *)(x.q + a->n * x.cols); /* whole groups of 4 at least */
+    x.sum = (int32_t *)(void *)(x.scale + a->n * x.groups);
     return x;
 }
 
@@ -86,18 +85,19 @@ static void quantise_group(const float *from, size_t n, size_t group, int16_t *q
     *sum = total;
 }
 
-static void quantise(const waste_matmul *a, const activations *x, size_t first, size_t n)
+static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
 {
+    const activations x = activations_in(a, to);
     const size_t group = (size_t)a->w.group;
     size_t t, g;
 
-    for (t = 0; t < n; t++)
-        for (g = 0; g < x->groups; g++) {
+    for (t = (size_t)lo; t < (size_t)hi; t++)
+        for (g = 0; g < x.groups; g++) {
             const size_t left = (size_t)a->w.cols - g * group;
 
-            quantise_group(a->x + (first + t) * a->x_stride + g * group,
-                           left < group ? left : group, group, x->q + t * x->cols + g * group,
-                           x->scale + t * x->groups + g, x->sum + t * x->groups + g);
+            quantise_group(a->x + t * a->x_stride + g * group, left < group ? left : group, group,
+                           x.q + t * x.cols + g * group, x.scale + t * x.groups + g,
+                           x.sum + t * x.groups + g);
         }
 }
 
@@ -232,11 +232,11 @@ static void put(float *y, int64_t row, int64_t lo, int64_t hi, __m256 f)
         if (row + i >= lo && row + i < hi) y[row + i] = v[i];
 }
 
-/* A tile, whose first row is `row`, for the batch rows of x, which are n from `base`. */
+/* A tile, whose first row is `row`, for all rows of the batch. */
 static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a,
                                                            const activations *x, int64_t row,
-                                                           int64_t lo, int64_t hi, size_t base,
-                                                           size_t n, const waste_fmt fmt)
+                                                           int64_t lo, int64_t hi,
+                                                           const waste_fmt fmt)
 {
     const unsigned char *w = (const unsigned char *)a->w.data + row * a->w.row_bytes;
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
@@ -244,36 +244,33 @@ static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a
     size_t t = 0;
     int v, i, k;
 
-    for (; t + 2 <= n; t += 2)
+    for (; t + 2 <= a->n; t += 2)
         for (v = 0; v < 8; v += 2) {
             tile_part(x, &a->w, w, scales, t, v, fmt, 2, 2, f);
             for (i = 0; i < 2; i++)
                 for (k = 0; k < 2; k++)
-                    put(row_of(a, base + t + (size_t)k), row + 8 * (v + i), lo, hi, f[i][k]);
+                    put(row_of(a, t + (size_t)k), row + 8 * (v + i), lo, hi, f[i][k]);
         }
-    for (; t < n; t++)
+    for (; t < a->n; t++)
         for (v = 0; v < 8; v += 4) {
             tile_part(x, &a->w, w, scales, t, v, fmt, 4, 1, f);
-            for (i = 0; i < 4; i++) put(row_of(a, base + t), row + 8 * (v + i), lo, hi, f[i][0]);
+            for (i = 0; i < 4; i++) put(row_of(a, t), row + 8 * (v + i), lo, hi, f[i][0]);
         }
 }
 
-static void run_q8(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi,
-                   size_t base, size_t n)
+static void run_q8(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi)
 {
-    run_tile(a, x, row, lo, hi, base, n, WASTE_FMT_Q8G);
+    run_tile(a, x, row, lo, hi, WASTE_FMT_Q8G);
 }
 
-static void run_q4(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi,
-                   size_t base, size_t n)
+static void run_q4(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi)
 {
-    run_tile(a, x, row, lo, hi, base, n, WASTE_FMT_Q4G);
+    run_tile(a, x, row, lo, hi, WASTE_FMT_Q4G);
 }
 
-static void run_q3(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi,
-                   size_t base, size_t n)
+static void run_q3(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi)
 {
-    run_tile(a, x, row, lo, hi, base, n, WASTE_FMT_Q3G);
+    run_tile(a, x, row, lo, hi, WASTE_FMT_Q3G);
 }
 
 /* ---- rows as stored ------------------------------------------------------------ */
@@ -316,35 +313,35 @@ static float row_as_stored(const waste_matrix *w, const activations *x, int64_t 
     return f;
 }
 
+static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
+{
+    const waste_matrix *w = &a->w;
+    const int64_t tiled = waste_tiles_rows(w);
+    const activations x = activations_in(a, (void *)(uintptr_t)a->activations); /* only read */
+    int64_t o;
+    size_t i;
+
+    for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled; o += WASTE_TILE_ROWS) {
+        if (w->fmt == WASTE_FMT_Q8G)
+            run_q8(a, &x, o, lo, hi);
+        else if (w->fmt == WASTE_FMT_Q4G)
+            run_q4(a, &x, o, lo, hi);
+        else
+            run_q3(a, &x, o, lo, hi);
+    }
+    for (o = lo > tiled ? lo : tiled; o < hi; o++)
+        for (i = 0; i < a->n; i++) row_of(a, i)[o] = row_as_stored(w, &x, o, i);
+}
+
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)
 {
-    const int64_t tiled = waste_tiles_rows(&a->w);
     waste_kernels plain;
-    size_t base, n, i;
-    int64_t o;
 
-    if (!a->w.tiled) {
+    if (a->w.tiled) {
+        matmul_tiled(a, lo, hi);
+    } else {
         waste_kernels_ref(&plain);
         plain.matmul(a, lo, hi);
-        return;
-    }
-    for (base = 0; base < a->n; base += n) {
-        activations x;
-
-        n = a->n - base < WASTE_TRUNK_ROWS ? a->n - base : WASTE_TRUNK_ROWS;
-        x = activations_in(a, n);
-        quantise(a, &x, base, n);
-        for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled;
-             o += WASTE_TILE_ROWS) {
-            if (a->w.fmt == WASTE_FMT_Q8G)
-                run_q8(a, &x, o, lo, hi, base, n);
-            else if (a->w.fmt == WASTE_FMT_Q4G)
-                run_q4(a, &x, o, lo, hi, base, n);
-            else
-                run_q3(a, &x, o, lo, hi, base, n);
-        }
-        for (o = lo > tiled ? lo : tiled; o < hi; o++)
-            for (i = 0; i < n; i++) row_of(a, base + i)[o] = row_as_stored(&a->w, &x, o, i);
     }
 }
 
@@ -352,6 +349,7 @@ void waste_kernels_avx2_trunk(waste_kernels *k)
 {
     k->matmul = matmul;
     k->pack_matrix = waste_tiles_pack;
+    k->activations = make_activations;
 }
 
 #endif

@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "kernels/kernels_ref.h"
-#include "kernels/kernels_work.h"
 #include "kernels/tiles.h"
 
 #define STEPS_MAX 32639.0f
@@ -36,7 +35,7 @@ static bytes load(const void *p)
 
 /* ---- activations ------------------------------------------------------------ */
 
-/* Of up to WASTE_TRUNK_ROWS rows; row t is at t times its stride. */
+/* Of n rows; row t is at t times its stride. */
 typedef struct planes {
     int8_t *high, *low; /* [cols]: cols padded to whole groups */
     float *scale;       /* [groups] */
@@ -44,14 +43,15 @@ typedef struct planes {
     int64_t cols, groups, group;
 } planes;
 
-static planes planes_in(const waste_matmul *a, size_t n)
+static planes planes_in(const waste_matmul *a, void *at)
 {
+    const size_t n = a->n;
     planes p;
 
     p.group = a->w.group;
     p.groups = a->w.n_groups;
     p.cols = (p.group * p.groups + 63) / 64 * 64;
-    p.high = a->work;
+    p.high = at;
     p.low = p.high + n * (size_t)p.cols;
     p.scale = (float *)(void *)(p.low + n * (size_t)p.cols);
     p.sum = (int32_t *)(void *)(p.scale + n * (size_t)p.groups);
@@ -98,20 +98,20 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *hig
     *sum = _mm512_reduce_add_epi32(total);
 }
 
-static void quantise(const waste_matmul *a, const planes *p, size_t first, size_t n)
+static void activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
 {
+    const planes p = planes_in(a, to);
     size_t t;
     int64_t g;
 
-    for (t = 0; t < n; t++)
-        for (g = 0; g < p->groups; g++) {
-            const int64_t at = g * p->group, left = a->w.cols - at;
-            const size_t to = t * (size_t)p->cols + (size_t)at;
+    for (t = (size_t)lo; t < (size_t)hi; t++)
+        for (g = 0; g < p.groups; g++) {
+            const int64_t col = g * p.group, left = a->w.cols - col;
+            const size_t at = t * (size_t)p.cols + (size_t)col;
 
-            quantise_group(a->x + (first + t) * a->x_stride + at, left < p->group ? left : p->group,
-                           p->group, p->high + to, p->low + to,
-                           p->scale + t * (size_t)p->groups + g,
-                           p->sum + t * (size_t)p->groups + g);
+            quantise_group(a->x + t * a->x_stride + col, left < p.group ? left : p.group, p.group,
+                           p.high + at, p.low + at, p.scale + t * (size_t)p.groups + g,
+                           p.sum + t * (size_t)p.groups + g);
         }
 }
 
@@ -234,17 +234,16 @@ typedef struct tile {
     const unsigned char *w;
     const uint16_t *scales;
     int64_t row, lo, hi; /* first row of the tile; the part asked for */
-    size_t base;         /* row of the batch that is the planes' row 0 */
 } tile;
 
-#define PUT(first, first_q, nq, nt)                                                       \
-    do {                                                                                  \
-        for (q = 0; q < (nq); q++)                                                        \
-            for (k = 0; k < (nt); k++) {                                                  \
-                const int64_t row_ = t->row + 16 * ((first_q) + q);                       \
-                _mm512_mask_storeu_ps(row_of(t->a, t->base + (first) + (size_t)k) + row_, \
-                                      waste_inside16(row_, t->lo, t->hi), f[q][k]);       \
-            }                                                                             \
+#define PUT(first, first_q, nq, nt)                                                 \
+    do {                                                                            \
+        for (q = 0; q < (nq); q++)                                                  \
+            for (k = 0; k < (nt); k++) {                                            \
+                const int64_t row_ = t->row + 16 * ((first_q) + q);                 \
+                _mm512_mask_storeu_ps(row_of(t->a, (first) + (size_t)k) + row_,     \
+                                      waste_inside16(row_, t->lo, t->hi), f[q][k]); \
+            }                                                                       \
     } while (0)
 
 /* A tile for n rows of the batch: two vectors by four rows, as many sums as registers
@@ -324,36 +323,28 @@ static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
 {
     const waste_matrix *w = &a->w;
     const int64_t tiled = waste_tiles_rows(w);
-    size_t first, n, i;
+    const planes p = planes_in(a, (void *)(uintptr_t)a->activations); /* only read */
     int64_t o;
+    size_t i;
 
-    for (first = 0; first < a->n; first += n) {
-        planes p;
+    for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled; o += WASTE_TILE_ROWS) {
+        const tile t = {a,
+                        &p,
+                        (const unsigned char *)w->data + o * w->row_bytes,
+                        w->scales + o * w->n_groups,
+                        o,
+                        lo,
+                        hi};
 
-        n = a->n - first < WASTE_TRUNK_ROWS ? a->n - first : WASTE_TRUNK_ROWS;
-        p = planes_in(a, n);
-        quantise(a, &p, first, n);
-        for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled;
-             o += WASTE_TILE_ROWS) {
-            const tile t = {a,
-                            &p,
-                            (const unsigned char *)w->data + o * w->row_bytes,
-                            w->scales + o * w->n_groups,
-                            o,
-                            lo,
-                            hi,
-                            first};
-
-            if (w->fmt == WASTE_FMT_Q8G)
-                run_q8(&t, n);
-            else if (w->fmt == WASTE_FMT_Q4G)
-                run_q4(&t, n);
-            else
-                run_q3(&t, n);
-        }
-        for (o = lo > tiled ? lo : tiled; o < hi; o++)
-            for (i = 0; i < n; i++) row_of(a, first + i)[o] = row_as_stored(w, &p, o, i);
+        if (w->fmt == WASTE_FMT_Q8G)
+            run_q8(&t, a->n);
+        else if (w->fmt == WASTE_FMT_Q4G)
+            run_q4(&t, a->n);
+        else
+            run_q3(&t, a->n);
     }
+    for (o = lo > tiled ? lo : tiled; o < hi; o++)
+        for (i = 0; i < a->n; i++) row_of(a, i)[o] = row_as_stored(w, &p, o, i);
 }
 
 /* ---- F32 ------------------------------------------------------------------------- */
@@ -421,6 +412,7 @@ void waste_kernels_avx512_trunk(waste_kernels *k)
 {
     k->matmul = matmul;
     k->pack_matrix = waste_tiles_pack;
+    k->activations = activations;
 }
 
 #endif

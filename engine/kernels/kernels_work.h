@@ -10,9 +10,6 @@
 #define WASTE_VQ_TABLE_BYTES (WASTE_VQ_BLOCK * 3 * 256 * 4) /* f32; 16-bit tables fit too */
 #define WASTE_VQ_PLANE_BYTES (2 * WASTE_VQ_BLOCK * 3 * 64)
 
-/* Trunk: batch rows whose activations are quantised together. */
-#define WASTE_TRUNK_ROWS 64
-
 /* MLA: batch rows that share the decoding of kv_b, and its rows decoded together. */
 #define WASTE_MLA_ROWS    8
 #define WASTE_MLA_DECODED 16 /* a vector of results */

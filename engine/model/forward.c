@@ -10,9 +10,8 @@
 #include "base/error.h"
 #include "model/rope.h"
 
-#define LEAST (1 << 17) /* multiply-adds that are worth a piece (docs/measured.md) */
-#define TILES 16        /* of many rows: their x is made ready once a piece */
-#define MANY  8
+#define LEAST    (1 << 17) /* multiply-adds that are worth a piece (docs/measured.md) */
+#define QUANTISE 8         /* multiply-adds that an activation takes as long as, about */
 
 /* ---- parts of slots ------------------------------------------------------------ */
 
@@ -29,10 +28,37 @@ void waste_forward_share(const waste_pass *p, int64_t n, int64_t work, waste_poo
     waste_pool_run(&p->turn, n, waste_forward_grain(p, work), part, ctx);
 }
 
-waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, const float *x,
-                                float *y, int thread)
+typedef struct inputs {
+    const waste_kernels *kernels;
+    waste_matmul a;
+    void *to;
+} inputs;
+
+static void input_part(void *ctx, int thread, int64_t lo, int64_t hi)
 {
-    const waste_lane *lane = &p->s->lane[thread];
+    const inputs *j = ctx;
+
+    (void)thread;
+    j->kernels->activations(&j->a, j->to, lo, hi);
+}
+
+const void *waste_forward_input(const waste_pass *p, const waste_tensor *w, const float *x,
+                                size_t n, int which)
+{
+    inputs j = {
+        p->kernels,
+        {.w = waste_weights_matrix(w), .n = n, .x = x, .x_stride = (size_t)w->cols},
+        p->s->input[which],
+    };
+
+    if (!w->tiled) return NULL;
+    waste_forward_share(p, (int64_t)n, QUANTISE * w->cols, input_part, &j);
+    return j.to;
+}
+
+waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, const float *x,
+                                const void *input, float *y, int thread)
+{
     const waste_matmul a = {
         .w = waste_weights_matrix(w),
         .n = p->n,
@@ -40,8 +66,8 @@ waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, cons
         .x_stride = (size_t)w->cols,
         .y = y,
         .y_stride = (size_t)w->rows,
-        .decoded = lane->decoded,
-        .work = lane->work,
+        .decoded = p->s->lane[thread].decoded,
+        .activations = input,
     };
 
     return a;
@@ -52,9 +78,16 @@ static int64_t tiles_of(const waste_tensor *w)
     return waste_forward_tiles(w->rows);
 }
 
+/* Multiply-adds of a tile for n rows of the batch. */
+static int64_t tile_work(const waste_tensor *w, size_t n)
+{
+    return WASTE_FORWARD_TILE * w->cols * (int64_t)n;
+}
+
 typedef struct products {
     const waste_pass *p;
     const waste_product *list;
+    const void *input[WASTE_PRODUCTS];
     size_t n;
 } products;
 
@@ -74,33 +107,51 @@ static void products_part(void *ctx, int thread, int64_t lo, int64_t hi)
         if (end <= lo) continue;
         from = lo > first ? (lo - first) * WASTE_FORWARD_TILE : 0;
         to = hi < end ? (hi - first) * WASTE_FORWARD_TILE : m->w->rows;
-        a = waste_forward_rows(j->p, m->w, m->x, m->y, thread);
+        a = waste_forward_rows(j->p, m->w, m->x, j->input[i], m->y, thread);
         j->p->kernels->matmul(&a, from, to);
     }
 }
 
-void waste_forward_share_tiles(const waste_pass *p, int64_t tiles, size_t rows, int64_t work,
-                               waste_pool_part part, void *ctx)
+/* Whether what was made of one's x serves the other. */
+static int same_input(const waste_product *a, const waste_product *b)
 {
-    const int threads = p->turn.threads > 1 ? p->turn.threads : 1;
-    const int64_t even = (tiles + threads - 1) / threads;
-    int64_t grain = waste_forward_grain(p, tiles ? work / tiles : 0);
+    return a->x == b->x && a->w->tiled && b->w->tiled && a->w->cols == b->w->cols &&
+           a->w->group == b->w->group;
+}
 
-    if (rows >= MANY && grain < TILES) grain = even < TILES ? even : TILES;
-    waste_pool_run(&p->turn, tiles, grain, part, ctx);
+/* The inputs of the first products of the list, as many as there are buffers for. */
+static void find_inputs(products *j, size_t n)
+{
+    int used = 0;
+    size_t k;
+
+    for (j->n = 0; j->n < n; j->n++) {
+        const waste_product *m = &j->list[j->n];
+
+        j->input[j->n] = NULL;
+        for (k = 0; k < j->n && !j->input[j->n]; k++)
+            if (same_input(m, &j->list[k])) j->input[j->n] = j->input[k];
+        if (j->input[j->n] || !m->w->tiled) continue;
+        if (used == WASTE_INPUTS) return;
+        j->input[j->n] = waste_forward_input(j->p, m->w, m->x, j->p->n, used++);
+    }
 }
 
 void waste_forward_products(const waste_pass *p, const waste_product *list, size_t n)
 {
-    products j = {p, list, n};
-    int64_t tiles = 0, work = 0;
-    size_t i;
+    products j = {.p = p, .list = list};
 
-    for (i = 0; i < n; i++) {
-        tiles += tiles_of(list[i].w);
-        work += list[i].w->rows * list[i].w->cols * (int64_t)p->n;
+    for (; n; n -= j.n, j.list += j.n) {
+        int64_t tiles = 0, work = 0;
+        size_t i;
+
+        find_inputs(&j, n);
+        for (i = 0; i < j.n; i++) {
+            tiles += tiles_of(j.list[i].w);
+            work += tiles_of(j.list[i].w) * tile_work(j.list[i].w, p->n);
+        }
+        waste_forward_share(p, tiles, work / tiles, products_part, &j);
     }
-    waste_forward_share_tiles(p, tiles, p->n, work, products_part, &j);
 }
 
 void waste_forward_matmul(const waste_pass *p, const waste_tensor *w, const float *x, float *y)
@@ -298,13 +349,14 @@ static waste_status begin(waste_pass *p)
 typedef struct ends {
     const waste_pass *p;
     size_t n; /* rows that want logits */
+    const void *input;
 } ends;
 
 static void head_part(void *ctx, int thread, int64_t lo, int64_t hi)
 {
     const ends *j = ctx;
     const waste_tensor *w = j->p->weights->head;
-    waste_matmul a = waste_forward_rows(j->p, w, j->p->s->normed, NULL, thread);
+    waste_matmul a = waste_forward_rows(j->p, w, j->p->s->normed, j->input, NULL, thread);
 
     a.n = j->n;
     a.y_rows = j->p->s->logits;
@@ -318,7 +370,7 @@ static void head(waste_pass *p)
     const waste_tensor *w = p->weights->head;
     const size_t h = (size_t)p->config->hidden;
     waste_scratch *s = p->s;
-    ends j = {p, 0};
+    ends j = {.p = p};
     size_t t;
 
     for (t = 0; t < p->n; t++) {
@@ -326,9 +378,9 @@ static void head(waste_pass *p)
         waste_forward_norm(p, s->x + t * h, p->weights->norm, s->normed + j.n * h, 1, h, h);
         s->logits[j.n++] = p->rows[t].logits;
     }
-    if (j.n)
-        waste_forward_share_tiles(p, tiles_of(w), j.n, w->rows * w->cols * (int64_t)j.n, head_part,
-                                  &j);
+    if (!j.n) return;
+    j.input = waste_forward_input(p, w, s->normed, j.n, 0);
+    waste_forward_share(p, tiles_of(w), tile_work(w, j.n), head_part, &j);
 }
 
 waste_status waste_forward_begin(waste_pass *p, const waste_row *rows, size_t n)

@@ -75,11 +75,6 @@ static inline int64_t waste_forward_tiles(int64_t rows)
     return (rows + WASTE_FORWARD_TILE - 1) / WASTE_FORWARD_TILE;
 }
 
-/* part over `tiles`, which cost `work` together. A piece makes its batch rows ready
- * for itself: with many of them it has enough tiles to be worth that. */
-void waste_forward_share_tiles(const waste_pass *p, int64_t tiles, size_t rows, int64_t work,
-                               waste_pool_part part, void *ctx);
-
 /* y[t] = w x[t] for the rows of the chunk, no gaps between rows. */
 typedef struct waste_product {
     const waste_tensor *w;
@@ -93,9 +88,14 @@ typedef struct waste_product {
 void waste_forward_products(const waste_pass *p, const waste_product *list, size_t n);
 /* One of them. */
 void waste_forward_matmul(const waste_pass *p, const waste_tensor *w, const float *x, float *y);
-/* The same for a range of w's rows, by the thread that runs a part. */
+/* n rows of x as a product with w takes them, in s->input[which]: for all tiled matrices
+ * with as many columns and w's group. NULL where w is not tiled. */
+const void *waste_forward_input(const waste_pass *p, const waste_tensor *w, const float *x,
+                                size_t n, int which);
+/* A product for a range of w's rows, by the thread that runs a part; `input` is what
+ * waste_forward_input gave for it. */
 waste_matmul waste_forward_rows(const waste_pass *p, const waste_tensor *w, const float *x,
-                                float *y, int thread);
+                                const void *input, float *y, int thread);
 /* x[i] += y[i] */
 void waste_forward_add(const waste_pass *p, float *x, const float *y, size_t n);
 /* y[i] = rmsnorm(x[i]) for n vectors of `width`, `stride` floats apart. */

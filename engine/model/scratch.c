@@ -96,7 +96,6 @@ static size_t work_bytes(const waste_config *c, size_t t)
 {
     const waste_kernel_limits l = {
         .rows = t,
-        .cols = (int64_t)widest(c),
         .width = c->experts ? c->moe_width : 0,
         .in = c->experts ? c->expert_in : 0,
         .heads = c->n_mla ? c->heads : 0,
@@ -138,6 +137,7 @@ size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, in
     const size_t t = (size_t)rows, h = (size_t)c->hidden;
     const size_t ffn = ffn_width(c);
     waste_arena a = {block, 0, 0};
+    int i;
 
     s->rows = rows;
     s->threads = threads;
@@ -145,6 +145,9 @@ size_t waste_scratch_carve(waste_scratch *s, const waste_config *c, int rows, in
     s->normed = waste_arena_take(&a, t * h, sizeof(float));
     s->out = waste_arena_take(&a, t * h, sizeof(float));
     s->logits = waste_arena_take(&a, t, sizeof(float *));
+    for (i = 0; i < WASTE_INPUTS; i++)
+        s->input[i] =
+            waste_arena_take(&a, 1, waste_kernels_activations_bytes((int64_t)widest(c), t));
     carve_lanes(s, c, t, &a);
     if (c->ares_block > 0) {
         s->sum = waste_arena_take(&a, t * h, sizeof(float));

@@ -15,6 +15,8 @@ typedef struct waste_lane {
     float *latent;   /* [2][T][kv_rank] */
 } waste_lane;
 
+#define WASTE_INPUTS 2
+
 typedef struct waste_scratch {
     int rows;    /* T: the largest chunk */
     int threads; /* lanes */
@@ -28,6 +30,9 @@ typedef struct waste_scratch {
     float *out;     /* [T][hidden] output of a sub-layer */
     float **logits; /* [T] */
     waste_lane *lane;
+    /* [T] of the widest matrix: x as tiled matrices take it, of products that run
+     * together (waste_kernels_activations_bytes) */
+    void *input[WASTE_INPUTS];
 
     /* KDA */
     float *kda_q, *kda_k, *kda_v, *kda_decay, *kda_gate, *kda_o; /* [T][C] */

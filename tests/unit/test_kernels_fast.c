@@ -68,23 +68,32 @@ static float *floats(size_t n, data kind)
     return p;
 }
 
-/* Scratch with a guard behind it. */
-static void *work_new(const waste_kernel_limits *l)
+/* n bytes with a guard behind them. */
+static void *guarded_new(size_t n)
 {
-    const size_t n = waste_kernels_work_bytes(l);
-    unsigned char *p = aligned_alloc(64, n + 64);
+    unsigned char *p = aligned_alloc(64, (n + 127) / 64 * 64);
 
     assert_non_null(p);
     memset(p, 0xA5, n + 64);
     return p;
 }
 
-static void work_free(void *work, const waste_kernel_limits *l)
+static void guarded_free(void *p, size_t n)
 {
-    const unsigned char *guard = (unsigned char *)work + waste_kernels_work_bytes(l);
+    const unsigned char *guard = (unsigned char *)p + n;
 
     for (int i = 0; i < 64; i++) assert_int_equal(guard[i], 0xA5);
-    free(work);
+    free(p);
+}
+
+static void *work_new(const waste_kernel_limits *l)
+{
+    return guarded_new(waste_kernels_work_bytes(l));
+}
+
+static void work_free(void *work, const waste_kernel_limits *l)
+{
+    guarded_free(work, waste_kernels_work_bytes(l));
 }
 
 static void within(float got, float want, double bound, const char *what, int at)
@@ -106,7 +115,7 @@ typedef struct trunk {
     waste_matrix raw; /* as stored */
     unsigned char *stored, *tiled;
     uint16_t *stored_scales, *tiled_scales;
-    waste_kernel_limits l;
+    void *input; /* for MOST_ROWS */
 } trunk;
 
 static void trunk_new(trunk *t, waste_fmt fmt, int rows, int cols, int group)
@@ -139,9 +148,8 @@ static void trunk_new(trunk *t, waste_fmt fmt, int rows, int cols, int group)
     t->a.w.scales = t->tiled_scales;
     temp = malloc(waste_kernels_pack_bytes(&t->raw));
     fast.pack_matrix(&t->a.w, t->tiled, t->tiled_scales, temp);
-    t->l = (waste_kernel_limits){MOST_ROWS, (int64_t)groups * group + cols, 0, 0, 0, 0, 0};
     t->a.decoded = malloc((size_t)cols * sizeof(float));
-    t->a.work = work_new(&t->l);
+    t->input = guarded_new(waste_kernels_activations_bytes(cols, MOST_ROWS));
     t->a.x_stride = (size_t)cols;
     t->a.y_stride = (size_t)rows;
     free(temp);
@@ -150,12 +158,21 @@ static void trunk_new(trunk *t, waste_fmt fmt, int rows, int cols, int group)
 
 static void trunk_free(trunk *t)
 {
-    work_free(t->a.work, &t->l);
+    guarded_free(t->input, waste_kernels_activations_bytes(t->raw.cols, MOST_ROWS));
     free(t->stored);
     free(t->tiled);
     free(t->stored_scales);
     free(t->tiled_scales);
     free(t->a.decoded);
+}
+
+/* Makes the rows of a ready, the last one first. */
+static void ready(const trunk *t, waste_matmul *a)
+{
+    a->activations = t->input;
+    if (!a->w.tiled) return;
+    fast.activations(a, t->input, (int64_t)a->n - 1, (int64_t)a->n);
+    fast.activations(a, t->input, 0, (int64_t)a->n - 1);
 }
 
 /* Half a step of every group's activations, and the rounding of the sums. */
@@ -203,6 +220,7 @@ static void check_trunk(waste_fmt fmt, int rows, int cols, int group)
         t.a.x = x;
         t.a.y = y;
         t.a.y_rows = NULL;
+        ready(&t, &t.a);
         fast.matmul(&t.a, 0, rows);
         b = t.a;
         b.w = t.raw;
@@ -219,6 +237,7 @@ static void check_trunk(waste_fmt fmt, int rows, int cols, int group)
             b.x = x + i * cols;
             b.y = NULL;
             b.y_rows = to;
+            ready(&t, &b);
             fast.matmul(&b, rows / 2, rows);
             fast.matmul(&b, 0, rows / 3);
             fast.matmul(&b, rows / 3, rows / 2);
@@ -230,6 +249,7 @@ static void check_trunk(waste_fmt fmt, int rows, int cols, int group)
             b.n = (size_t)counts[c];
             b.x = x + (BATCH - counts[c]) * cols;
             b.y = want;
+            ready(&t, &b);
             fast.matmul(&b, 0, rows);
             same_bits(want, y + (BATCH - counts[c]) * rows, (size_t)(counts[c] * rows));
         }
@@ -279,9 +299,11 @@ static void matmul_rows_do_not_see_each_other(void **state)
         t.a.x = x;
         t.a.n = MOST_ROWS;
         t.a.y = all;
+        ready(&t, &t.a);
         fast.matmul(&t.a, 0, ROWS);
         t.a.y = some;
         for (t.a.n = 1; t.a.n < MOST_ROWS; t.a.n += t.a.n < 9 ? 1 : 7) {
+            ready(&t, &t.a);
             fast.matmul(&t.a, 0, ROWS);
             same_bits(some, all, t.a.n * ROWS);
         }
@@ -304,6 +326,7 @@ static void matmul_of_what_is_not_finite(void **state)
     t.a.n = 1;
     t.a.x = x;
     t.a.y = y;
+    ready(&t, &t.a);
     fast.matmul(&t.a, 0, 70);
     for (int r = 0; r < 70; r++) assert_true(!isfinite(y[r]));
     trunk_free(&t);
@@ -361,7 +384,7 @@ static void expert_new(expert *e, waste_quant q, int width, int input)
     e->h = floats(MOST_ROWS * (size_t)width, PLAIN);
     e->y = floats(MOST_ROWS * (size_t)input, PLAIN);
     for (int j = 0; j < MOST_ROWS; j++) e->index[j] = j;
-    e->l = (waste_kernel_limits){MOST_ROWS, 0, width, input, 0, 0, 0};
+    e->l = (waste_kernel_limits){MOST_ROWS, width, input, 0, 0, 0};
     e->a = (waste_expert){
         .geometry = {q.stages, q.vec_dim, q.index_block, q.index_bits, q.vector_bytes},
         .x = e->x,
@@ -783,7 +806,7 @@ static void check_mla(waste_fmt fmt, int heads, int nope, int rope, int rank, in
     float *blocks[4], *const *tables[N];
     unsigned char *kv_b = calloc((size_t)rows, row_bytes);
     uint16_t *scales = calloc((size_t)(rows * groups) + 1, 2);
-    const waste_kernel_limits l = {N, 0, 0, 0, heads, rank, rope};
+    const waste_kernel_limits l = {N, 0, 0, heads, rank, rope};
     waste_mla a = {.n = N,
                    .heads = heads,
                    .nope = nope,
@@ -973,6 +996,7 @@ static void fast_tables_agree_on_the_trunk(void **state)
             t.a.n = N;
             t.a.x = x;
             t.a.y = y[j];
+            ready(&t, &t.a);
             fast.matmul(&t.a, 0, ROWS);
             trunk_free(&t);
         }
