@@ -321,9 +321,11 @@ static waste_status gather(group *g, waste_error *err)
     return st;
 }
 
-/* Runs all routed experts of the layer on x; their results are in expert_out. All
- * are asked for before the first multiply, and so are those that the next layer
- * will probably want: their reads hide behind this layer's arithmetic. */
+/* Runs all experts of the layer: the routed ones on x, with their results in
+ * expert_out, and the shared ones, into out. All that are to be read are asked for
+ * before the first multiply, and so are those that the next layer will probably want:
+ * their reads hide behind this layer's arithmetic, of which what needs no read is
+ * first. */
 static waste_status experts(const waste_pass *p, int layer, const float *x)
 {
     waste_scratch *s = p->s;
@@ -334,6 +336,7 @@ static waste_status experts(const waste_pass *p, int layer, const float *x)
 
     st = waste_cache_ask(p->cache, layer, s->visit, s->uses, n, p->n, p->err);
     if (!st) waste_lookahead(p, layer);
+    if (!st) waste_ffn_rows(p, &p->weights->layer[layer].ffn); /* unprojected input, weight 1 */
     if (!st) g.tables = tables_of(p, layer, x);
     while (!st) {
         st = gather(&g, p->err);
@@ -392,7 +395,6 @@ waste_status waste_moe(const waste_pass *p, int layer)
     if (l->latent_norm)
         waste_forward_norm(p, s->expert_sum, l->latent_norm, s->expert_sum, p->n, w, w);
     if (l->latent_up) waste_forward_matmul(p, l->latent_up, s->expert_sum, s->routed);
-    waste_ffn_rows(p, &l->ffn); /* shared experts: unprojected input, weight 1 */
     waste_forward_add(p, s->out, l->latent_up ? s->routed : s->expert_sum,
                       p->n * (size_t)c->hidden);
     return WASTE_OK;
