@@ -100,17 +100,18 @@ static waste_status add_file(const char *dir, const char *name, uint64_t *hash, 
     return st;
 }
 
-static waste_status sample(const waste_container *c, waste_precision precision, waste_identity *out,
-                           waste_error *err)
+static waste_status sample(const waste_container *c, const waste_model_options *o,
+                           waste_identity *out, waste_error *err)
 {
     static const char *const text[] = {"tokenizer.model", "tiktoken.model", "specials.json",
                                        "chat.json"};
     const waste_manifest *m = c->manifest;
+    const int32_t how[2] = {(int32_t)o->precision, (int32_t)o->kv};
     sampler s = {.dir = m->dir, .file = {WASTE_FILE_CLOSED}, .err = err};
     waste_status st;
     size_t i;
 
-    s.hash = waste_state_hash(0, &precision, sizeof precision);
+    s.hash = waste_state_hash(0, how, sizeof how);
     s.buf = waste_mem_alloc(WHOLE);
     if (!s.buf) return waste_fail(err, WASTE_NOMEM, "out of memory identifying %s", m->dir);
     st = add_file(m->dir, "manifest.json", &s.hash, err);
@@ -140,7 +141,7 @@ waste_status waste_model_identity(waste_model *m, waste_identity *out, waste_err
     pthread_mutex_unlock(&m->turn);
     if (st) return WASTE_OK;
 
-    st = sample(m->container, m->options.precision, out, err);
+    st = sample(m->container, &m->options, out, err);
     if (st) return st;
     pthread_mutex_lock(&m->turn);
     m->identity = *out;

@@ -99,10 +99,10 @@ waste_status waste_seq_load(waste_seq **out, waste_model *m, int64_t length, was
     if (length < 0 || (c->n_mla && length > m->options.context))
         return waste_fail(err, WASTE_ARG, "a sequence of %lld positions, the context has %lld",
                           (long long)length, (long long)m->options.context);
-    bytes = waste_sequence_bytes(c, length);
+    bytes = waste_sequence_bytes(c, m->options.kv, length);
     st = waste_model_take_sequence(m, bytes, err);
     if (st) return st;
-    st = waste_sequence_new(out, m, c, err);
+    st = waste_sequence_new(out, m, c, m->options.kv, err);
     if (!st) st = waste_state_begin(*out, length, err);
     if (st) {
         waste_sequence_free(*out);

@@ -40,6 +40,8 @@ waste_status waste_model_options_check(waste_model_options *o, const waste_model
     if (o->precision != WASTE_PRECISION_FAST && o->precision != WASTE_PRECISION_EXACT)
         return waste_fail(err, WASTE_ARG, "precision %d is neither fast nor exact",
                           (int)o->precision);
+    if (o->kv != WASTE_KV_F32 && o->kv != WASTE_KV_F16)
+        return waste_fail(err, WASTE_ARG, "kv %d is neither f32 nor f16", (int)o->kv);
     if (o->io_threads < -1 || o->io_threads > WASTE_READER_MOST)
         return waste_fail(err, WASTE_ARG, "io_threads %d is not in -1..%d", o->io_threads,
                           WASTE_READER_MOST);
@@ -74,7 +76,7 @@ waste_status waste_model_plan(waste_plan *p, const waste_container *c,
                               int threads, const waste_ram *ram, waste_error *err)
 {
     waste_status st = waste_plan_size(p, &c->config, c->manifest, w->resident, WASTE_FORWARD_ROWS,
-                                      threads, o->context, c->tokenizer != NULL, err);
+                                      threads, o->context, o->kv, c->tokenizer != NULL, err);
 
     return st ? st : waste_plan_divide(p, o->budget, ram->usable, err);
 }
@@ -350,16 +352,18 @@ void waste_model_give_sequence(waste_model *m, uint64_t bytes)
 waste_status waste_seq_new(waste_seq **out, waste_model *m, waste_error *err)
 {
     const waste_config *c;
+    uint64_t bytes;
     waste_status st;
 
     if (!out) return waste_fail(err, WASTE_ARG, "waste_seq_new: no place for the sequence");
     *out = NULL;
     if (!m) return waste_fail(err, WASTE_ARG, "waste_seq_new: no model");
     c = &m->container->config;
-    st = waste_model_take_sequence(m, waste_sequence_bytes(c, 0), err);
+    bytes = waste_sequence_bytes(c, m->options.kv, 0);
+    st = waste_model_take_sequence(m, bytes, err);
     if (st) return st;
-    st = waste_sequence_new(out, m, c, err);
-    if (st) waste_model_give_sequence(m, waste_sequence_bytes(c, 0));
+    st = waste_sequence_new(out, m, c, m->options.kv, err);
+    if (st) waste_model_give_sequence(m, bytes);
     return st;
 }
 
@@ -385,7 +389,7 @@ waste_status waste_model_reserve(waste_seq *s, int64_t positions, waste_error *e
     waste_status st;
 
     if (positions <= s->reserved) return WASTE_OK;
-    more = waste_sequence_bytes(c, positions) - waste_sequence_bytes(c, s->reserved);
+    more = waste_sequence_bytes(c, s->kv, positions) - waste_sequence_bytes(c, s->kv, s->reserved);
     st = take_bytes(m, &m->sequence_bytes, more, err);
     if (st) return st;
     st = waste_sequence_reserve(s, positions, err);

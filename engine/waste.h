@@ -179,10 +179,17 @@ typedef enum waste_precision {
     WASTE_PRECISION_EXACT /* f32 arithmetic throughout */
 } waste_precision;
 
+/* How the latents of MLA layers are kept, whatever the precision. */
+typedef enum waste_kv {
+    WASTE_KV_F32, /* the default */
+    WASTE_KV_F16  /* IEEE binary16: half the bytes; docs/measured.md has the error */
+} waste_kv;
+
 typedef struct waste_model_options {
     uint64_t budget; /* bytes in all; 0: chosen by the engine */
     int64_t context; /* positions per sequence; 0: 4096 */
     waste_precision precision;
+    waste_kv kv;
     int verify;          /* check every record's crc32 when it is read */
     int buffered;        /* read experts through the page cache, not past it */
     int io_threads;      /* reader threads; 0: the default; -1: reads are synchronous */
@@ -307,7 +314,7 @@ waste_status waste_step(waste_model *m, const waste_row *rows, size_t n, const w
 waste_status waste_seq_fork(waste_seq **out, const waste_seq *s, waste_error *err);
 
 /* What a model computes, as a number: sequences may be exchanged between models
- * that agree in `weights` (container and precision), token ids between those that
+ * that agree in `weights` (container, precision and kv), token ids between those that
  * agree in `text` (tokenizer and chat format). Reads samples of every tensor and
  * bank the first time, and remembers. Finds other weights, not forged ones. */
 typedef struct waste_identity {

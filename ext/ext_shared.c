@@ -116,6 +116,11 @@ static const char *precision_name(waste_precision p)
     return p == WASTE_PRECISION_EXACT ? "exact" : "fast";
 }
 
+static const char *kv_name(waste_kv kv)
+{
+    return kv == WASTE_KV_F16 ? "f16" : "f32";
+}
+
 /* What the engine made of a default, for those who name a number: -1 is none. */
 static int in_force(int asked, int now)
 {
@@ -150,6 +155,9 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
     } else if ((given & WASTE_GIVEN_PRECISION) && a->precision != b->precision) {
         snprintf(is, 64, "precision '%s'", precision_name(a->precision));
         snprintf(want, 64, "'%s'", precision_name(b->precision));
+    } else if ((given & WASTE_GIVEN_KV) && a->kv != b->kv) {
+        snprintf(is, 64, "kv '%s'", kv_name(a->kv));
+        snprintf(want, 64, "'%s'", kv_name(b->kv));
     } else if ((given & WASTE_GIVEN_VERIFY) && !a->verify != !b->verify) {
         snprintf(is, 64, "verify %s", a->verify ? "on" : "off");
         snprintf(want, 64, "%s", b->verify ? "on" : "off");
@@ -333,6 +341,7 @@ waste_status waste_shared_views(waste_shared_view **out, size_t *n, waste_error 
         memcpy(v[*n].id, s->place.id, sizeof v->id);
         v[*n].users = s->users;
         v[*n].precision = s->wish.options.precision;
+        v[*n].kv = s->wish.options.kv;
         waste_model_stats_get(s->model, &v[(*n)++].stats);
     }
     leave();

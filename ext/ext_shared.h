@@ -47,6 +47,7 @@ typedef struct waste_shared_view {
     uint64_t id[2];
     int users;
     waste_precision precision;
+    waste_kv kv;
     waste_model_stats stats;
 } waste_shared_view;
 

@@ -66,6 +66,17 @@ static waste_status read_precision(const waste_json *j, void *into, waste_error 
     return WASTE_OK;
 }
 
+static waste_status read_kv(const waste_json *j, void *into, waste_error *err)
+{
+    static const char *const words[] = {"f32", "f16", NULL};
+    int i = waste_args_word(j, words);
+
+    (void)err;
+    if (i < 0) return WASTE_ARG;
+    *(waste_kv *)into = i ? WASTE_KV_F16 : WASTE_KV_F32;
+    return WASTE_OK;
+}
+
 static waste_status read_direct_io(const waste_json *j, void *into, waste_error *err)
 {
     int64_t n = -1;
@@ -159,6 +170,7 @@ static const waste_option model_options[] = {
      "an integer from 0 to 64 (0: the default)", read_threads},
     {"cpus", WASTE_OPTION_CUSTOM, OF_MODEL, AT(cpus), 0, 0,
      "CPU numbers and ranges from 0 to 1023, like \"0-5,8\"", read_cpus},
+    {"kv", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.kv), 0, 0, "\"f32\" or \"f16\"", read_kv},
     {"probe", WASTE_OPTION_BOOL, OF_PLAN, offsetof(fields, probe), 0, 0, "true or false", NULL}};
 
 static waste_status read_wish(waste_wish *wish, int *probe, unsigned groups,

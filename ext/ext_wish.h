@@ -20,7 +20,8 @@ enum {
     WASTE_GIVEN_USAGE = 256,
     WASTE_GIVEN_THREADS = 512,
     WASTE_GIVEN_CPUS = 1024,
-    WASTE_GIVEN_ALL = 2047
+    WASTE_GIVEN_KV = 2048,
+    WASTE_GIVEN_ALL = 4095
 };
 
 /* Where learned demand is kept: each connection's own affair, nothing to agree

@@ -305,6 +305,7 @@ static void open_summary(waste_buf *out, const waste_model_ref *ref, const waste
     summary(out, ref->label, ref->path, l->container);
     add_int(out, "context", waste_model_context(l->model));
     add_text(out, "precision", o->precision == WASTE_PRECISION_EXACT ? "exact" : "fast");
+    add_text(out, "kv", o->kv == WASTE_KV_F16 ? "f16" : "f32");
     waste_buf_printf(out, ",\"verify\":%s", verify_name(o->verify));
     add_int(out, "memory_bytes", (int64_t)stats.memory_bytes);
     add_int(out, "cache_slots", (int64_t)stats.cache_slots);

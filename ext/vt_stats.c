@@ -33,7 +33,7 @@
  *     banks_direct, banks_buffered   expert files read past the page cache, and
  *                  through it
  *     threads      that compute; those that read are io_threads
- *     io_threads, lookahead, policy, precision   in force
+ *     io_threads, lookahead, policy, precision, kv   in force
  *     notice       what did not go as planned, or NULL
  *
  * Reading it opens no model, waits for none, and writes nothing. A process that
@@ -82,6 +82,7 @@ enum {
     COL_LOOKAHEAD,
     COL_POLICY,
     COL_PRECISION,
+    COL_KV,
     COL_NOTICE
 };
 
@@ -179,6 +180,9 @@ static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
         sqlite3_result_text(ctx, v->precision == WASTE_PRECISION_EXACT ? "exact" : "fast", -1,
                             SQLITE_STATIC);
         break;
+    case COL_KV:
+        sqlite3_result_text(ctx, v->kv == WASTE_KV_F16 ? "f16" : "f32", -1, SQLITE_STATIC);
+        break;
     case COL_NOTICE:
         if (s->notice[0]) waste_table_text(ctx, s->notice, strlen(s->notice));
         break;
@@ -196,7 +200,7 @@ const waste_table_kind waste_vt_stats = {
         " memory_bytes INTEGER, budget_bytes INTEGER, cache_slots INTEGER, cache_used INTEGER,"
         " page_faults INTEGER, banks_direct INTEGER, banks_buffered INTEGER, threads INTEGER,"
         " io_threads INTEGER,"
-        " lookahead INTEGER, policy TEXT, precision TEXT, notice TEXT)",
+        " lookahead INTEGER, policy TEXT, precision TEXT, kv TEXT, notice TEXT)",
     .ascending = -1,
     .cursor_bytes = sizeof(cursor),
     .start = start,

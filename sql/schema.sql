@@ -3,7 +3,7 @@
 -- extension, so the database opens, dumps and copies without it.
 
 -- Models by name. path is the container's directory; options is NULL or a JSON
--- object (budget, context, precision, verify, direct_io, io_threads, lookahead,
+-- object (budget, context, precision, kv, verify, direct_io, io_threads, lookahead,
 -- exclusive, usage, threads, cpus).
 CREATE TABLE IF NOT EXISTS waste_models(
   name TEXT PRIMARY KEY NOT NULL,

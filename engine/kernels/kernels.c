@@ -85,7 +85,8 @@ static size_t expert_bytes(const waste_kernel_limits *l)
     return WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES + rows * max2(up, down) * sizeof(float);
 }
 
-/* Per row and head: query, weighted latents, scores, maximum and sum. */
+/* Per row and head: query, weighted latents, scores, maximum and sum. A block of
+ * latents as f32. */
 static size_t mla_bytes(const waste_kernel_limits *l)
 {
     const size_t rank = up_to((size_t)l->rank, 16), rope = up_to((size_t)l->rope, 16);
@@ -93,7 +94,7 @@ static size_t mla_bytes(const waste_kernel_limits *l)
 
     if (!l->heads) return 0;
     return (rows * up_to((size_t)l->heads, 4) * (2 * rank + rope + WASTE_LATENT_BLOCK + 2) +
-            WASTE_MLA_DECODED * rank + 64) *
+            WASTE_MLA_DECODED * rank + WASTE_LATENT_BLOCK * (rank + rope) + 64) *
            sizeof(float);
 }
 

@@ -93,7 +93,7 @@ typedef struct waste_kda {
     float bound;            /* gate_lower_bound */
     float *const *state;    /* per row: [heads][dim key][dim value] */
     float *o;               /* [n][heads * dim] */
-    float *scratch;         /* 4 * dim */
+    float *scratch;         /* WASTE_KDA_FLOATS(dim) (kernels_work.h) */
 } waste_kda;
 
 /* Attention over cached latents, absorbed form (docs/model.md 5.2). Row t sees
@@ -106,13 +106,15 @@ typedef struct waste_mla {
     int heads, nope, rope, rank, v;
     waste_matrix kv_b; /* [heads * (nope + v)][rank] */
     float scale;
-    const float *q;             /* [n][heads * (nope + rope)], rotated */
-    float *const *const *block; /* per row: blocks of [WASTE_LATENT_BLOCK][rank + rope] */
-    const int64_t *last;        /* per row */
-    float *o;                   /* [n][heads * v] */
-    float *decoded;             /* scratch, rank */
-    float *latent;              /* scratch, [2][n][rank] */
-    void *work;                 /* scratch, waste_kernels_work_bytes; may be NULL in plain C */
+    const float *q;            /* [n][heads * (nope + rope)], rotated */
+    int f16;                   /* latents are binary16, else f32; the result is that of their
+                                 * f32 values, bit for bit */
+    void *const *const *block; /* per row: blocks of [WASTE_LATENT_BLOCK][rank + rope] */
+    const int64_t *last;       /* per row */
+    float *o;                  /* [n][heads * v] */
+    float *decoded;            /* scratch, rank */
+    float *latent;             /* scratch, [2][n][rank] */
+    void *work; /* scratch, waste_kernels_work_bytes; may be NULL in plain C with f32 */
 } waste_mla;
 
 /* One read of Attention Residuals (docs/model.md 4.2). Range: batch rows. */

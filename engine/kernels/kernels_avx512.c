@@ -113,7 +113,8 @@ int waste_kernels_avx512(waste_kernels *k)
     k->ares = ares;
     waste_kernels_avx512_vq(k);
     waste_kernels_avx512_trunk(k);
-    waste_kernels_avx512_attn(k);
+    waste_kernels_avx512_kda(k);
+    waste_kernels_avx512_mla(k);
     return 1;
 }
 

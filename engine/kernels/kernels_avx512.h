@@ -20,7 +20,8 @@ int waste_kernels_avx512(waste_kernels *k);
 /* Each file fills in its own. */
 void waste_kernels_avx512_vq(waste_kernels *k);
 void waste_kernels_avx512_trunk(waste_kernels *k);
-void waste_kernels_avx512_attn(waste_kernels *k);
+void waste_kernels_avx512_kda(waste_kernels *k);
+void waste_kernels_avx512_mla(waste_kernels *k);
 
 /* ---- masks ---------------------------------------------------------------- */
 

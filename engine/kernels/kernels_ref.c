@@ -200,6 +200,16 @@ static void kda(const waste_kda *a, int64_t lo, int64_t hi)
 
 /* ---- MLA -------------------------------------------------------------------- */
 
+/* m latents of row t from position `at`, where a block begins. */
+static const float *latents(const waste_mla *a, size_t t, int64_t at, int64_t m)
+{
+    const void *block = a->block[t][at / WASTE_LATENT_BLOCK];
+
+    if (!a->f16) return block;
+    waste_f16_widen(block, (size_t)(m * (a->rank + a->rope)), a->work);
+    return a->work;
+}
+
 /* z = softmax-weighted sum of latents, block by block: the running maximum and
  * sum are rescaled when a block raises the maximum, so nothing here grows with
  * the context. qn: absorbed query [rank]; qr: rotary part [rope]. */
@@ -211,8 +221,8 @@ static void attend(const waste_mla *a, size_t t, const float *qn, const float *q
 
     memset(z, 0, (size_t)rank * sizeof *z);
     for (at = 0; at < n; at += WASTE_LATENT_BLOCK) {
-        const float *c = a->block[t][at / WASTE_LATENT_BLOCK];
         const int64_t m = n - at < WASTE_LATENT_BLOCK ? n - at : WASTE_LATENT_BLOCK;
+        const float *c = latents(a, t, at, m);
         float high = top, part = 0;
 
         for (i = 0; i < m; i++) {

@@ -10,7 +10,13 @@
 #define WASTE_VQ_TABLE_BYTES (WASTE_VQ_BLOCK * 3 * 256 * 4) /* f32; 16-bit tables fit too */
 #define WASTE_VQ_PLANE_BYTES (2 * WASTE_VQ_BLOCK * 3 * 64)
 
-/* MLA: batch rows that share the decoding of kv_b, and its rows decoded together. */
+/* KDA: rows of one sequence that pass over 64 columns of its state together, and scratch
+ * for their vectors and these columns. */
+#define WASTE_KDA_ROWS        16
+#define WASTE_KDA_FLOATS(dim) ((WASTE_KDA_ROWS * 4 + 64) * (size_t)(dim))
+
+/* MLA: batch rows that share kv_b and each block of latents; rows of kv_b that are decoded
+ * together. */
 #define WASTE_MLA_ROWS    8
 #define WASTE_MLA_DECODED 16 /* a vector of results */
 

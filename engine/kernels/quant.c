@@ -57,6 +57,45 @@ uint16_t waste_f32_to_f16(float f)
     return (uint16_t)(sign | (m + half - 1 + ((m >> shift) & 1)) >> shift);
 }
 
+void waste_f16_narrow(const float *x, size_t n, uint16_t *to)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        const float most = 65504.0f, v = x[i];
+        const int finite = (to_bits(v) & 0x7F800000u) != 0x7F800000u;
+
+        to[i] = waste_f32_to_f16(finite && v > most ? most : finite && v < -most ? -most : v);
+    }
+}
+
+#define SOME 32
+
+/* Both forms of every value, without a branch: loops that the compiler turns into
+ * vectors. */
+static void widen_some(const uint16_t *restrict h, float *restrict to)
+{
+    uint32_t u[SOME], small[SOME];
+    float f[SOME];
+    int i;
+
+    for (i = 0; i < SOME; i++) f[i] = (float)(h[i] & 1023) * 0x1p-24f;
+    memcpy(small, f, sizeof f);
+    for (i = 0; i < SOME; i++) {
+        const uint32_t e = h[i] & 0x7C00u, a = (h[i] & 0x7FFFu) << 13;
+        const uint32_t normal = a + (e == 0x7C00 ? 224u << 23 : 112u << 23);
+
+        u[i] = (e ? normal : small[i]) | (h[i] & 0x8000u) << 16;
+    }
+    memcpy(to, u, sizeof u);
+}
+
+void waste_f16_widen(const uint16_t *h, size_t n, float *to)
+{
+    for (; n >= SOME; n -= SOME, h += SOME, to += SOME) widen_some(h, to);
+    for (; n; n--) *to++ = waste_f16_to_f32(*h++);
+}
+
 float waste_bf16_to_f32(uint16_t h)
 {
     return from_bits((uint32_t)h << 16);

@@ -3,6 +3,7 @@
 #ifndef WASTE_QUANT_H
 #define WASTE_QUANT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "store/format.h"
@@ -11,6 +12,11 @@
 float waste_f16_to_f32(uint16_t h);
 uint16_t waste_f32_to_f16(float f); /* round to nearest even; overflow gives infinity */
 float waste_bf16_to_f32(uint16_t h);
+
+/* n values. Finite ones beyond the largest of f16 become that, 65504: what is kept
+ * must not turn into an infinity. */
+void waste_f16_narrow(const float *x, size_t n, uint16_t *to);
+void waste_f16_widen(const uint16_t *h, size_t n, float *to); /* exact */
 
 /* Bytes of one row of `cols` weights in groups of `group`; 4 * cols for F32. */
 int64_t waste_quant_row_bytes(waste_fmt fmt, int64_t cols, int64_t group);

@@ -1,14 +1,16 @@
 /* Multi-head latent attention for the rows of a chunk (docs/model.md 5). All
  * latents of the chunk are stored before any row attends: how far a row looks is
- * given by its position alone. Work is cut by heads, and by rows as well where
- * there are more threads than heads. */
-#include <string.h>
-
+ * given by its position alone.
+ *
+ * Work is cut by heads and by rows. Every piece reads all latents that its rows see, so
+ * that with a long context a piece of few heads is bound by memory: pieces are as large
+ * as leaves each thread one. */
+#include "kernels/kernels_work.h"
 #include "model/forward.h"
 #include "model/rope.h"
 
-#define TOGETHER 4 /* heads that share the loads of latents */
-#define ROWS     8 /* that share the decoding of kv_b */
+#define TOGETHER 4   /* heads that share the loads of latents */
+#define QUERIES  128 /* heads times rows of a piece: with a block of latents they fit L2 */
 
 /* Every row's latent goes to its place in its sequence. */
 static void store(const waste_pass *p, int layer)
@@ -23,22 +25,20 @@ static void store(const waste_pass *p, int layer)
     waste_forward_norm(p, s->mla_kv, l->kv_a_norm, s->mla_kv, p->n, rank, width);
     for (t = 0; t < p->n; t++) {
         const int64_t at = s->position[t];
-        float *const *block = p->rows[t].seq->layer[layer].block;
+        waste_seq *seq = p->rows[t].seq;
         float *from = s->mla_kv + t * width;
 
         if (pairs) waste_rope_turn(from + rank, s->turn + t * 2 * (size_t)pairs, pairs);
-        memcpy(block[at / WASTE_LATENT_BLOCK] + (size_t)(at % WASTE_LATENT_BLOCK) * width, from,
-               width * sizeof *from);
-        s->mla_block[t] = block;
+        waste_sequence_put_latents(seq, layer, at, at + 1, from);
+        s->mla_block[t] = seq->layer[layer].block;
     }
 }
 
-/* Items are groups of heads, for each part of the rows one after the other. */
+/* Items are `each` heads for WASTE_MLA_ROWS rows, heads first. */
 typedef struct attention {
     const waste_pass *p;
     const waste_layer *l;
-    int64_t groups;
-    size_t rows; /* of a part, the last one fewer */
+    int64_t each, parts; /* heads of an item; items of the same rows */
 } attention;
 
 /* The rotary parts of the queries of heads lo..hi-1 are turned. */
@@ -74,6 +74,7 @@ static void attend(const attention *j, int thread, size_t first, size_t n, int64
         .kv_b = waste_weights_matrix(j->l->kv_b),
         .scale = p->weights->mla_scale,
         .q = s->mla_q + first * q,
+        .f16 = p->rows[first].seq->kv == WASTE_KV_F16, /* of the model: all alike */
         .block = s->mla_block + first,
         .last = s->position + first,
         .o = s->mla_o + first * o,
@@ -94,16 +95,14 @@ static void attention_part(void *ctx, int thread, int64_t lo, int64_t hi)
 {
     const attention *j = ctx;
     const size_t n = j->p->n;
+    const int64_t heads = j->p->config->heads;
 
-    while (lo < hi) {
-        const size_t first = (size_t)(lo / j->groups) * j->rows;
-        const int64_t from = lo % j->groups;
-        int64_t to = from + (hi - lo), last;
+    for (; lo < hi; lo++) {
+        const size_t first = (size_t)(lo / j->parts) * WASTE_MLA_ROWS;
+        const int64_t from = lo % j->parts * j->each;
 
-        if (to > j->groups) to = j->groups;
-        last = to * TOGETHER < j->p->config->heads ? to * TOGETHER : j->p->config->heads;
-        attend(j, thread, first, n - first < j->rows ? n - first : j->rows, from * TOGETHER, last);
-        lo += to - from;
+        attend(j, thread, first, n - first < WASTE_MLA_ROWS ? n - first : WASTE_MLA_ROWS, from,
+               from + j->each < heads ? from + j->each : heads);
     }
 }
 
@@ -122,16 +121,17 @@ static int64_t head_work(const waste_pass *p)
 
 static void run_attention(const waste_pass *p, const waste_layer *l)
 {
-    const int threads = p->turn.threads > 1 ? p->turn.threads : 1;
-    attention j = {p, l, (p->config->heads + TOGETHER - 1) / TOGETHER, p->n};
-    int64_t parts = 1;
+    const int64_t threads = p->turn.threads > 1 ? p->turn.threads : 1, heads = p->config->heads;
+    const int64_t tiles = (int64_t)((p->n + WASTE_MLA_ROWS - 1) / WASTE_MLA_ROWS);
+    const int64_t rows = p->n < WASTE_MLA_ROWS ? (int64_t)p->n : WASTE_MLA_ROWS;
+    const int64_t wanted = (threads + tiles - 1) / tiles; /* parts, so that all have work */
+    attention j = {p, l, (heads + wanted - 1) / wanted, 1};
 
-    if (j.groups < 2 * threads && p->n >= 2 * ROWS) {
-        parts = (2 * threads + j.groups - 1) / j.groups;
-        j.rows = ((p->n + (size_t)parts - 1) / (size_t)parts + ROWS - 1) / ROWS * ROWS;
-        parts = (int64_t)((p->n + j.rows - 1) / j.rows);
-    }
-    waste_forward_share(p, parts * j.groups, TOGETHER * head_work(p) / parts, attention_part, &j);
+    if (j.each > QUERIES / rows) j.each = QUERIES / rows;
+    j.each = (j.each + TOGETHER - 1) / TOGETHER * TOGETHER;
+    j.parts = (heads + j.each - 1) / j.each;
+    waste_forward_share(p, tiles * j.parts, heads * head_work(p) / (tiles * j.parts),
+                        attention_part, &j);
 }
 
 void waste_attn_mla(const waste_pass *p, int layer)

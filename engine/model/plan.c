@@ -54,7 +54,7 @@ static void size_experts(waste_plan *p, const waste_config *c, const waste_manif
 }
 
 waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
-                             uint64_t trunk, int rows, int threads, int64_t context,
+                             uint64_t trunk, int rows, int threads, int64_t context, waste_kv kv,
                              int has_tokenizer, waste_error *err)
 {
     waste_scratch measure;
@@ -66,7 +66,7 @@ waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_m
         return waste_fail(err, WASTE_RAM_BUDGET,
                           "the model's scratch does not fit the address space");
     p->trunk = trunk;
-    p->state = waste_sequence_bytes(c, context);
+    p->state = waste_sequence_bytes(c, kv, context);
     p->generation = waste_plan_generation(c->vocab, (uint64_t)context);
     size_experts(p, c, m);
     p->tables = TABLES_MODEL + m->n_trunk * (uint64_t)TABLES_TENSOR + p->records * TABLES_RECORD;

@@ -41,10 +41,10 @@ typedef struct waste_plan {
 } waste_plan;
 
 /* Fills the first half. trunk: bytes of the resident tensors (weights.h); rows and
- * threads: of the pass's scratch; context: positions of a sequence. WASTE_RAM_BUDGET when
+ * threads: of the pass's scratch; context, kv: positions of a sequence, and its latents. WASTE_RAM_BUDGET when
  * the scratch does not fit the address space. */
 waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
-                             uint64_t trunk, int rows, int threads, int64_t context,
+                             uint64_t trunk, int rows, int threads, int64_t context, waste_kv kv,
                              int has_tokenizer, waste_error *err);
 
 /* Fills the second half. usable: bytes of RAM or WASTE_RAM_UNKNOWN. budget 0: the

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "kernels/kernels_work.h"
 #include "model/rope.h"
 
 static size_t max2(size_t a, size_t b)
@@ -125,8 +126,10 @@ static void carve_lanes(waste_scratch *s, const waste_config *c, size_t t, waste
         l.decoded = waste_arena_take(a, widest(c), sizeof(float));
         l.work = waste_arena_take(a, 1, work);
         l.mix = waste_arena_take(a, mix, sizeof(float));
-        l.kda_head = waste_arena_take(a, c->n_kda ? 4 * (size_t)c->kda_dim : 0, sizeof(float));
-        l.latent = waste_arena_take(a, c->n_mla ? 2 * t * (size_t)c->kv_rank : 0, sizeof(float));
+        l.kda_head =
+            waste_arena_take(a, c->n_kda ? WASTE_KDA_FLOATS(c->kda_dim) : 0, sizeof(float));
+        l.latent = waste_arena_take(a, c->n_mla ? 2 * WASTE_MLA_ROWS * (size_t)c->kv_rank : 0,
+                                    sizeof(float));
         if (s->lane) s->lane[i] = l;
     }
 }

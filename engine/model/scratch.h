@@ -11,8 +11,8 @@ typedef struct waste_lane {
     float *decoded;  /* one or two rows of weights, the widest */
     void *work;      /* waste_kernels_work_bytes */
     float *mix;      /* AttnRes: scores, then [hidden] */
-    float *kda_head; /* [4 * kda_dim] */
-    float *latent;   /* [2][T][kv_rank] */
+    float *kda_head; /* [WASTE_KDA_FLOATS(kda_dim)] */
+    float *latent;   /* [2][WASTE_MLA_ROWS][kv_rank] */
 } waste_lane;
 
 #define WASTE_INPUTS 2
@@ -42,14 +42,14 @@ typedef struct waste_scratch {
     float **kda_ring;                                            /* [3][T] */
 
     /* MLA */
-    float *turn;              /* [T][2 * pairs] cos and sin of the rows' positions */
-    int64_t *position;        /* [T] */
-    float *mla_q;             /* [T][heads * (nope_dim + rope_dim)] */
-    float *mla_low;           /* [T][q_rank] */
-    float *mla_o;             /* [T][heads * v_dim] */
-    float *mla_gate;          /* [T][heads * v_dim] */
-    float *mla_kv;            /* [T][kv_rank + rope_dim] */
-    float *const **mla_block; /* [T] */
+    float *turn;             /* [T][2 * pairs] cos and sin of the rows' positions */
+    int64_t *position;       /* [T] */
+    float *mla_q;            /* [T][heads * (nope_dim + rope_dim)] */
+    float *mla_low;          /* [T][q_rank] */
+    float *mla_o;            /* [T][heads * v_dim] */
+    float *mla_gate;         /* [T][heads * v_dim] */
+    float *mla_kv;           /* [T][kv_rank + rope_dim] */
+    void *const **mla_block; /* [T] */
 
     /* feed-forward */
     float *ffn_gate, *ffn_up; /* [T][widest FFN of any layer] */

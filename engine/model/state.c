@@ -117,28 +117,6 @@ static float *kda_at(const waste_seq *s, const waste_seq_part *p)
     return base + (size_t)p->block * units_in_piece(s->config, p->kind);
 }
 
-/* Copies latents of [p->from, p->to) from or to the blocks, block by block. */
-static void move_latents(const waste_seq *s, const waste_seq_part *p, char *out, const char *in)
-{
-    const size_t width = waste_sequence_latent_floats(s->config) * sizeof(float);
-    int64_t at = p->from;
-
-    while (at < p->to) {
-        const int64_t in_block = at % WASTE_LATENT_BLOCK, room = WASTE_LATENT_BLOCK - in_block;
-        const size_t n = (size_t)(p->to - at < room ? p->to - at : room) * width;
-        char *block = (char *)s->layer[p->layer].block[at / WASTE_LATENT_BLOCK];
-
-        if (out) {
-            memcpy(out, block + (size_t)in_block * width, n);
-            out += n;
-        } else {
-            memcpy(block + (size_t)in_block * width, in, n);
-            in += n;
-        }
-        at += (int64_t)(n / width);
-    }
-}
-
 waste_status waste_state_save(const waste_seq *s, const waste_seq_part *p, void *to,
                               waste_error *err)
 {
@@ -151,7 +129,7 @@ waste_status waste_state_save(const waste_seq *s, const waste_seq_part *p, void 
                           "%s of layer %d at position %lld were asked of a sequence of %lld",
                           kind_name(p->kind), p->layer, (long long)p->to, (long long)s->length);
     if (p->kind == WASTE_PART_LATENTS)
-        move_latents(s, p, to, NULL);
+        waste_sequence_get_latents(s, p->layer, p->from, p->to, to);
     else
         memcpy(to, kda_at(s, p), p->bytes);
     return WASTE_OK;
@@ -184,7 +162,7 @@ waste_status waste_state_put(waste_seq *s, const waste_seq_part *p, const void *
                           "%s of layer %d at position %lld do not belong to a sequence of %lld",
                           kind_name(p->kind), p->layer, (long long)p->to, (long long)s->planned);
     if (p->kind == WASTE_PART_LATENTS)
-        move_latents(s, p, NULL, from);
+        waste_sequence_put_latents(s, p->layer, p->from, p->to, from);
     else
         memcpy(kda_at(s, p), from, p->bytes);
     s->loaded += p->bytes;

@@ -5,7 +5,9 @@
  *     per KDA layer   its state and its rings, as they are after position `to`
  *     per MLA layer   the latents of positions [from, to), which never change again
  *
- * all exact, F32, little-endian, cut into pieces of at most WASTE_PART_BYTES.
+ * all exact, F32, little-endian, cut into pieces of at most WASTE_PART_BYTES. Latents
+ * that are kept as binary16 are widened, so that every part has one form; the model's
+ * identity tells them apart, and putting them back gives the same bits.
  *
  * A check binds a part to everything that it depends on: its place, its bytes, the
  * model's identity and the tokens up to `to`. It finds accidents, not forgers.

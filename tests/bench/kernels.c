@@ -25,6 +25,7 @@
 
 #include "base/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/kernels_work.h"
 #include "kernels/quant.h"
 #include "store/record.h"
 
@@ -469,43 +470,45 @@ static void bench_trunk(const char *format, waste_fmt fmt, int64_t rows, int64_t
 typedef struct kda {
     const waste_kernels *k;
     waste_kda a;
-    float *states, *state[1];
+    float *states, *state[64];
     size_t n, step;
 } kda;
 
 static void run_kda(void *ctx, size_t i)
 {
     kda *t = ctx;
+    size_t r;
 
-    t->state[0] = t->states + i % t->n * t->step;
+    for (r = 0; r < t->a.n; r++) t->state[r] = t->states + i % t->n * t->step;
     t->k->kda(&t->a, 0, t->a.heads);
 }
 
-static void bench_kda(int heads)
+/* rows of one sequence */
+static void bench_kda(int heads, size_t rows)
 {
     enum { DIM = 128 };
     const size_t c = (size_t)heads * DIM, size = c * DIM;
     float *o[2], *state = floats(size, uniform);
     kda t = {.n = b.pool_bytes / (size * sizeof(float)), .step = size};
     char shape[64];
-    line l = {"kda ram", shape, 1, 0, 0, 0, 0, 0, 0, 0};
+    line l = {"kda ram", shape, rows, 0, 0, 0, 0, 0, 0, 0};
     size_t i;
 
-    if (!wanted("kda")) return;
+    if (!wanted(l.name)) return;
     snprintf(shape, sizeof shape, "%d heads", heads);
-    for (i = 0; i < 2; i++) o[i] = need(c * sizeof(float));
-    t.a = (waste_kda){.n = 1,
+    for (i = 0; i < 2; i++) o[i] = need(rows * c * sizeof(float));
+    t.a = (waste_kda){.n = rows,
                       .heads = heads,
                       .dim = DIM,
-                      .q = floats(c, gauss),
-                      .k = floats(c, gauss),
-                      .v = floats(c, gauss),
-                      .decay = floats(c, gauss),
-                      .beta = floats((size_t)heads, gauss),
+                      .q = floats(rows * c, gauss),
+                      .k = floats(rows * c, gauss),
+                      .v = floats(rows * c, gauss),
+                      .decay = floats(rows * c, gauss),
+                      .beta = floats(rows * (size_t)heads, gauss),
                       .a_log = floats((size_t)heads, uniform),
                       .dt_bias = floats(c, uniform),
                       .state = t.state,
-                      .scratch = need(4 * DIM * sizeof(float))};
+                      .scratch = need(WASTE_KDA_FLOATS(DIM) * sizeof(float))};
     t.states = (float *)b.pool;
     for (i = 0; i < 2; i++) {
         memcpy(t.states, state, size * sizeof *state);
@@ -513,14 +516,14 @@ static void bench_kda(int heads)
         t.a.o = o[i];
         run_kda(&t, 0);
     }
-    errors(o[1], o[0], c, &l.rms, &l.max);
+    errors(o[1], o[0], rows * c, &l.rms, &l.max);
     for (i = 0; i < b.pool_bytes / 4; i++) t.states[i] = 0.1f;
     t.k = &b.plain;
-    l.plain_ns = timed(run_kda, &t, 3, t.n / 4 + 1);
+    l.plain_ns = timed(run_kda, &t, 3, t.n / 4 / rows + 1);
     t.k = &b.fast;
-    l.ns = timed(run_kda, &t, 16, t.n / 4 + 1);
+    l.ns = timed(run_kda, &t, 16, t.n / 4 / rows + 1);
     l.bytes = 2.0 * (double)size * sizeof(float);
-    l.macs = 4.0 * (double)size;
+    l.macs = 4.0 * (double)(size * rows);
     l.memory = b.write_gb;
     report(&l);
     for (i = 0; i < b.pool_bytes / 8; i++) ((uint64_t *)b.pool)[i] = bits();
@@ -539,41 +542,56 @@ static void run_mla(void *ctx, size_t i)
     t->k->mla(&t->a, 0, t->a.heads);
 }
 
-static void bench_mla(int heads, int64_t past)
+/* The last `rows` of `past` positions of one sequence. */
+static void bench_mla(int heads, int64_t past, size_t rows, int f16)
 {
-    enum { NOPE = 128, ROPE = 64, RANK = 512, VDIM = 128, WIDTH = RANK + ROPE };
-    const size_t blocks = (size_t)(past + 63) / 64, rows = (size_t)heads * (NOPE + VDIM);
-    const size_t row_bytes = RANK / 2, c = (size_t)heads * VDIM;
-    float *latents = floats(blocks * 64 * WIDTH, gauss), **table = need(blocks * sizeof *table);
-    float *const *tables[1] = {table}, *o[2];
-    const int64_t last[1] = {past - 1};
-    unsigned char *kv_b = need(rows * row_bytes);
-    uint16_t *scales = need(rows * 4 * 2);
+    enum { NOPE = 128, ROPE = 64, RANK = 512, VDIM = 128, WIDTH = RANK + ROPE, MOST = 64 };
+    const size_t blocks = (size_t)(past + 63) / 64, m = (size_t)heads * (NOPE + VDIM);
+    const size_t row_bytes = RANK / 2, c = (size_t)heads * VDIM, n = blocks * 64 * WIDTH;
+    const size_t bytes = f16 ? sizeof(uint16_t) : sizeof(float);
+    float *latents, *o[2];
+    void **table, *const *tables[MOST];
+    int64_t last[MOST];
+    unsigned char *kv_b;
+    uint16_t *scales, *half;
     mla t = {0};
     char shape[64];
-    line l = {"mla", shape, 1, 0, 0, 0, 0, 0, 0, 0};
+    line l = {f16 ? "mla f16" : "mla", shape, rows, 0, 0, 0, 0, 0, 0, 0};
     size_t i;
 
-    if (!wanted("mla")) return;
+    if (!wanted(l.name)) return;
     snprintf(shape, sizeof shape, "%d heads, %d positions", heads, (int)past);
-    for (i = 0; i < 2; i++) o[i] = need(c * sizeof(float));
-    for (i = 0; i < blocks; i++) table[i] = latents + i * 64 * WIDTH;
-    memcpy(kv_b, b.pool, rows * row_bytes);
-    for (i = 0; i < rows * 4; i++) scales[i] = waste_f32_to_f16(0.002f * uniform());
+    latents = floats(n, gauss);
+    half = need(f16 ? n * sizeof *half : 1);
+    if (f16) waste_f16_narrow(latents, n, half);
+    table = need(blocks * sizeof *table);
+    for (i = 0; i < blocks; i++)
+        table[i] = (char *)(f16 ? (void *)half : latents) + i * 64 * WIDTH * bytes;
+    for (i = 0; i < rows; i++) {
+        tables[i] = table;
+        last[i] = past - (int64_t)(rows - i);
+        l.macs += (double)heads * (double)(last[i] + 1) * (WIDTH + RANK);
+    }
+    for (i = 0; i < 2; i++) o[i] = need(rows * c * sizeof(float));
+    kv_b = need(m * row_bytes);
+    memcpy(kv_b, b.pool, m * row_bytes);
+    scales = need(m * 4 * 2);
+    for (i = 0; i < m * 4; i++) scales[i] = waste_f32_to_f16(0.002f * uniform());
     t.a = (waste_mla){
-        .n = 1,
+        .n = rows,
         .heads = heads,
         .nope = NOPE,
         .rope = ROPE,
         .rank = RANK,
         .v = VDIM,
-        .kv_b = {WASTE_FMT_Q4G, kv_b, scales, (int64_t)rows, RANK, 128, 4, (int64_t)row_bytes, 0},
+        .kv_b = {WASTE_FMT_Q4G, kv_b, scales, (int64_t)m, RANK, 128, 4, (int64_t)row_bytes, 0},
         .scale = 0.07f,
-        .q = floats((size_t)heads * (NOPE + ROPE), gauss),
+        .q = floats(rows * (size_t)heads * (NOPE + ROPE), gauss),
+        .f16 = f16,
         .block = tables,
         .last = last,
         .decoded = need(RANK * sizeof(float)),
-        .latent = need(2 * RANK * sizeof(float)),
+        .latent = need(2 * rows * RANK * sizeof(float)),
         .work = b.work};
     t.k = &b.plain;
     t.a.o = o[0];
@@ -581,11 +599,15 @@ static void bench_mla(int heads, int64_t past)
     t.k = &b.fast;
     t.a.o = o[1];
     l.ns = timed(run_mla, &t, 12, past > 1000 ? 1 : 8);
-    errors(o[1], o[0], c, &l.rms, &l.max);
-    l.bytes = (double)past * WIDTH * sizeof(float) + (double)(rows * row_bytes);
-    l.macs = (double)heads * (double)past * (WIDTH + RANK);
+    errors(o[1], o[0], rows * c, &l.rms, &l.max);
+    l.bytes = (double)past * WIDTH * (double)bytes + (double)(m * row_bytes);
     report(&l);
     free(latents);
+    free(half);
+    free(table);
+    for (i = 0; i < 2; i++) free(o[i]);
+    free(kv_b);
+    free(scales);
 }
 
 /* ---- the rest --------------------------------------------------------------- */
@@ -624,10 +646,14 @@ int main(int argc, char **argv)
     bench_trunk("Q4G", WASTE_FMT_Q4G, 4096, 2304);
     bench_trunk("Q8G", WASTE_FMT_Q8G, 4096, 2304);
     bench_trunk("Q3G", WASTE_FMT_Q3G, 4096, 2304);
-    bench_kda(32);
-    bench_kda(96);
-    bench_mla(32, 4096);
-    bench_mla(32, 256);
-    bench_mla(96, 4096);
+    bench_kda(32, 1);
+    bench_kda(96, 1);
+    bench_kda(32, 64);
+    for (i = 0; i < 2; i++) {
+        bench_mla(32, 256, 1, i);
+        bench_mla(32, 4096, 1, i);
+        bench_mla(96, 4096, 1, i);
+        bench_mla(32, 4096, 8, i);
+    }
     return 0;
 }

@@ -5,7 +5,8 @@
  *
  * What is measured, each with a freshly opened model:
  *   --prefill N,..    a prompt of N tokens in one step
- *   --decode N        N tokens one by one, after a prompt of --prompt tokens (16)
+ *   --decode N        N tokens one by one, after a prompt of --prompt tokens
+ *   --prompt N,..     (16); long ones measure attention, and want a --context
  *   --batch B,..      with --decode: B sequences in every step (1)
  *   --budget B,..     bytes, with K, M, G behind them ("1536M", "46G", "0" for the
  *                     engine's choice), or "floor", or "floor+N": N working sets
@@ -17,7 +18,7 @@
  *   --start ID        first token (1000); prompts are consecutive ids, which on
  *                     containers of tests/tools/mkbig.c is how decoding goes on too
  * What the model is opened with (waste_model_options):
- *   --context N  --precision fast|exact  --verify  --buffered  --io-threads N
+ *   --context N  --precision fast|exact  --kv f32|f16  --verify  --buffered  --io-threads N
  *   --lookahead N  --usage FILE  --threads N  --cpus LIST
  * The disk: random reads of whole records past the page cache, by 1, 2, 4 and 8
  * threads for --disk-seconds S each (1; 0: not at all), before and after.
@@ -27,7 +28,7 @@
  *   {"name":"disk", ...}   record_bytes, direct, GB/s by threads
  *   {"name":"open", ...}   ms, slots, memory, peak RSS of opening
  *   {"name":"decode"|"prefill", ...}
- *       tok_s, ms_median (of steps), hits, misses, bytes, gb_s (bytes over the whole
+ *       prompt (before decoding), tok_s, ms_median (of steps), hits, misses, bytes, gb_s (bytes over the whole
  *       time), wait (share of time spent waiting for reads), cpu_s, cores (cpu_s over
  *       time), peak_rss, walk (share of tokens t decoded to t + 1; 1 is expected of
  *       mkbig's containers), disk_gb_s (the disk's best before), of_disk (gb_s in it)
@@ -57,8 +58,8 @@ typedef struct bench {
     const char *container;
     const char *budget[LIST_MAX];
     int n_budgets;
-    list prefill, batch;
-    long decode, prompt, repeat, start;
+    list prefill, batch, prompt;
+    long decode, repeat, start;
     int again, cold;
     double disk_seconds;
     waste_model_options options;
@@ -70,7 +71,7 @@ typedef struct bench {
 typedef struct result {
     const char *name;
     int cold;
-    long rows, tokens; /* per step; in all */
+    long rows, tokens, prompt; /* per step; in all; before them */
     double seconds, cpu, *step;
     long n_steps, walked, asked; /* asked: tokens whose follower was looked at */
     waste_step_stats sum;
@@ -394,12 +395,13 @@ static void print_result(const run *r, const result *x)
 
     waste_model_stats_get(r->m, &s);
     printf("{\"name\":\"%s\",\"container\":\"%s\",\"budget\":\"%s\",\"slots\":%llu,"
-           "\"state\":\"%s\",\"rows\":%ld,\"tokens\":%ld,\"seconds\":%.3f,\"tok_s\":%.3f,"
+           "\"state\":\"%s\",\"rows\":%ld,\"prompt\":%ld,\"tokens\":%ld,\"seconds\":%.3f,\"tok_s\":"
+           "%.3f,"
            "\"ms_median\":%.2f,\"hits\":%llu,\"misses\":%llu,\"hit_rate\":%.4f,"
            "\"bytes\":%llu,\"mb_per_token\":%.2f,\"gb_s\":%.3f,\"wait\":%.4f,\"cpu_s\":%.3f,"
            "\"cores\":%.2f,\"peak_rss\":%.0f,\"guesses\":%llu,\"guesses_used\":%llu",
            x->name, b->container, r->budget_name, (unsigned long long)s.cache_slots,
-           x->cold ? "cold" : "warm", x->rows, x->tokens, x->seconds,
+           x->cold ? "cold" : "warm", x->rows, x->prompt, x->tokens, x->seconds,
            (double)x->tokens / x->seconds, 1e3 * median(x->step, x->n_steps),
            (unsigned long long)x->sum.hits, (unsigned long long)x->sum.misses,
            looked > 0 ? (double)x->sum.hits / looked : 0, (unsigned long long)x->sum.bytes_read,
@@ -454,6 +456,7 @@ static waste_status prefill_once(run *r, long n, int cold, waste_error *err)
 /* Sequences that decode side by side, far from each other in the text. */
 typedef struct group {
     long n;
+    long prompt; /* tokens before */
     waste_seq **seq;
     waste_row *row;
 } group;
@@ -469,14 +472,15 @@ static void group_close(group *g)
 }
 
 /* The prompts, each in a step of its own. Afterwards rows hold what comes next. */
-static waste_status group_open(group *g, run *r, long n, waste_error *err)
+static waste_status group_open(group *g, run *r, long n, long prompt, waste_error *err)
 {
-    const long prompt = r->b->prompt, apart = (long)r->vocab / n;
+    const long apart = (long)r->vocab / n;
     waste_row *rows = need(calloc((size_t)prompt, sizeof *rows));
     waste_status st = WASTE_OK;
     long i, k;
 
     g->n = n;
+    g->prompt = prompt;
     g->seq = need(calloc((size_t)n, sizeof *g->seq));
     g->row = need(calloc((size_t)n, sizeof *g->row));
     for (i = 0; i < n && !st; i++) {
@@ -497,7 +501,7 @@ static waste_status group_open(group *g, run *r, long n, waste_error *err)
 static waste_status decode_once(run *r, group *g, int cold, waste_error *err)
 {
     const long n = r->b->decode;
-    result x = {.name = "decode", .cold = cold, .rows = g->n};
+    result x = {.name = "decode", .cold = cold, .rows = g->n, .prompt = g->prompt};
     double t = now(), cpu = cpu_seconds();
     waste_status st = WASTE_OK;
     long i, k;
@@ -521,7 +525,8 @@ static waste_status decode_once(run *r, group *g, int cold, waste_error *err)
     return st;
 }
 
-/* All repetitions of one measurement; batch 0: a prefill of n tokens. */
+/* All repetitions of one measurement, after a prompt of n tokens; batch 0: of the prompt
+ * itself. */
 static int measure(run *r, uint64_t budget, const char *name, long batch, long n, waste_error *err)
 {
     const bench *b = r->b;
@@ -537,7 +542,7 @@ static int measure(run *r, uint64_t budget, const char *name, long batch, long n
             run_close(r);
             rc = run_open(r, budget, name, err);
         }
-        if (!rc && batch && !g.n && group_open(&g, r, batch, err)) rc = fail(err);
+        if (!rc && batch && !g.n && group_open(&g, r, batch, n, err)) rc = fail(err);
         if (!rc && (batch ? decode_once(r, &g, fresh, err) : prefill_once(r, n, fresh, err)))
             rc = fail(err);
     }
@@ -558,8 +563,9 @@ static int run_all(bench *b, waste_error *err)
     for (i = 0; i < b->n_budgets && !rc; i++) {
         for (k = 0; k < b->prefill.n && !rc; k++)
             rc = measure(&r, budget[i], b->budget[i], 0, b->prefill.v[k], err);
-        for (k = 0; b->decode && k < b->batch.n && !rc; k++)
-            rc = measure(&r, budget[i], b->budget[i], b->batch.v[k], 0, err);
+        for (k = 0; b->decode && k < b->batch.n * b->prompt.n && !rc; k++)
+            rc = measure(&r, budget[i], b->budget[i], b->batch.v[k / b->prompt.n],
+                         b->prompt.v[k % b->prompt.n], err);
     }
     return rc ? rc : measure_disk(b, "after", err);
 }
@@ -627,7 +633,7 @@ static int option(bench *b, const char *name, char *value)
     if (!strcmp(name, "--prefill")) return numbers(value, &b->prefill);
     if (!strcmp(name, "--batch")) return numbers(value, &b->batch);
     if (!strcmp(name, "--decode")) return number(value, 0, 1 << 20, &b->decode);
-    if (!strcmp(name, "--prompt")) return number(value, 0, 1 << 20, &b->prompt);
+    if (!strcmp(name, "--prompt")) return numbers(value, &b->prompt);
     if (!strcmp(name, "--repeat")) return number(value, 1, 1000, &b->repeat);
     if (!strcmp(name, "--start")) return number(value, 0, 1 << 24, &b->start);
     if (!strcmp(name, "--io-threads")) return integer(value, &o->io_threads);
@@ -644,6 +650,10 @@ static int option(bench *b, const char *name, char *value)
         o->precision = !strcmp(value, "exact") ? WASTE_PRECISION_EXACT : WASTE_PRECISION_FAST;
         return !strcmp(value, "exact") || !strcmp(value, "fast");
     }
+    if (!strcmp(name, "--kv")) {
+        o->kv = !strcmp(value, "f16") ? WASTE_KV_F16 : WASTE_KV_F32;
+        return !strcmp(value, "f16") || !strcmp(value, "f32");
+    }
     if (strcmp(name, "--disk-seconds") != 0) return 0;
     b->disk_seconds = strtod(value, &end);
     return end != value && !*end;
@@ -654,7 +664,7 @@ int main(int argc, char **argv)
     bench b = {.budget = {"floor+1"},
                .n_budgets = 1,
                .batch = {{1}, 1},
-               .prompt = 16,
+               .prompt = {{16}, 1},
                .repeat = 1,
                .start = 1000,
                .disk_seconds = 1};

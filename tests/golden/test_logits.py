@@ -17,9 +17,12 @@ from tiny import cases, driver  # noqa: E402
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "logits")
 EXACT, FAST = 1e-5, 1e-2  # of the largest logit
+HALF = 5e-3  # and with latents in binary16, exact otherwise
 MODES = "batch,single,mixed,last"
 # Little memory: one with and one without experts, one record format each.
 AT_FLOOR = ("linear", "linear-dense", "k3", "k3-odd-4p", "v3")
+# Latents in binary16: every family, and widths that fill no vector.
+IN_HALF = ("linear", "linear-odd", "k3", "k3-odd-4p", "v3-k2")
 
 
 def read_floats(path):
@@ -63,6 +66,17 @@ def at_floor(name, entry, out, again):
         tap.ok(a.read() == b.read(), f"{name}: the same bits in the smallest budget")
 
 
+def in_half(name, entry, golden, out):
+    code, text = evaluate(name, entry, out, "--half")
+    if tap.ok(code == 0, f"{name}: kv f16: the same bits one row at a time, at once and mixed"):
+        error = distance(entry, golden, read_floats(out))
+        tap.ok(EXACT < error <= HALF, f"{name}: kv f16: rounds, within {HALF:g} of the oracle ({error:.1e})")
+    else:
+        print("#   " + text.replace("\n", "\n#   "))
+    code, text = evaluate(name, entry, out, "--half", "--fast")
+    tap.ok(code == 0, f"{name}: kv f16, fast: the same bits one row at a time, at once and mixed")
+
+
 def greedy(name, want):
     ids = ",".join(map(str, want["prompt"]))
     code, text = driver.run("greedy", cases.make(name), len(want["tokens"]), ids)
@@ -90,6 +104,8 @@ def main(folder):
                 print("#   " + text.replace("\n", "\n#   "))
         if name in AT_FLOOR:
             at_floor(name, entry, out, again)
+        if name in IN_HALF:
+            in_half(name, entry, golden, out)
         if "greedy" in entry:
             greedy(name, entry["greedy"])
     tap.done()

@@ -127,7 +127,7 @@ equal(one("SELECT logprob FROM waste_tokens(?, 'Hi') LIMIT 1", PATH) >
 
 # -- model options
 MODEL = {"budget": (0, -1, "lots", "", "5X", "1.2.3G", "-5G", True, [], 1e300, "99999999T"), "context": (0, -1, 1.5, "x", 2**40),
-         "precision": ("best", 1, True), "verify": ("yes", 2)}
+         "precision": ("best", 1, True), "kv": ("bf16", 16, True), "verify": ("yes", 2)}
 for key, values in MODEL.items():
     for v in values:
         raises(lambda k=key, x=v: one("SELECT waste_register('m', ?, ?)", PATH, json.dumps({k: x})), "waste_register", f"option '{key}'",

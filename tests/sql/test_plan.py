@@ -64,6 +64,9 @@ ok(1 << 24 < p["ceiling"][0] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAG
 # -- options
 short, long = plan(PATH, {"context": 64}), plan(PATH, {"context": 100000})
 equal([x for x in SUM if short[x] != long[x]], ["state", "generation"], "a context changes the state and a prompt's buffers")
+half = plan(PATH, {"context": 64, "kv": "f16"})
+equal([x for x in SUM if short[x] != half[x]], ["state"], "kv changes the state")
+ok(half["state"][0] < short["state"][0], "for less")
 one("SELECT waste_register('m', ?, '{\"context\":64}')", PATH)
 equal(plan("m"), short, "a registered model's options apply")
 equal(plan("m", {"context": 100000}), long, "and others go over them")

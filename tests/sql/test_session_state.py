@@ -206,14 +206,24 @@ for what, other in (("other weights", "weights"), ("another tokenizer", "tiny-pl
     s = process("changed.db", "turn(db, 's', 'Next.'); print(json.dumps(stats(db, 's')))")
     equal([s["source"], s["rejected"]], ["rows", 0], f"{what}: from then on it is the session's model")
 
-# -- precision is part of what a model computes
-shutil.copy(base, S.file("exact.db"))
-d = connect(S.file("exact.db"))
-d.execute("UPDATE waste_models SET options = '{\"precision\":\"exact\"}'")
-d.commit()
-turn(d, "s", WORDS[TURNS - 1])
-equal(stats(d, "s")["source"], "none", "another precision: computed again")
-d.close()
+# -- precision and kv are part of what a model computes
+for key, value in (("precision", "exact"), ("kv", "f16")):
+    shutil.copy(base, S.file(f"{value}.db"))
+    d = connect(S.file(f"{value}.db"))
+    d.execute("UPDATE waste_models SET options = ?", (json.dumps({key: value}),))
+    d.commit()
+    t = turn(d, "s", WORDS[TURNS - 1])
+    equal(stats(d, "s")["source"], "none", f"another {key}: computed again")
+    d.close()
+    s = process(f"{value}.db", "print(json.dumps([turn(db, 's', 'Next.'), stats(db, 's')]))")
+    equal([s[1]["source"], s[1]["rejected"]], ["rows", 0], f"then rows of {key} {value} are taken up")
+    d = connect(S.file(f"{value}.db"))
+    d.execute("DELETE FROM waste_state")
+    d.execute("DELETE FROM waste_messages WHERE seq >= (SELECT max(seq) - 1 FROM waste_messages)")
+    d.commit()
+    again = process(f"{value}.db", "print(json.dumps([turn(db, 's', 'Next.'), stats(db, 's')]))")
+    equal([again[0], again[1]["source"]], [s[0], "none"], f"and computed anew they say the same ({key} {value})")
+    d.close()
 
 # -- the context
 d = connect(S.file("context.db"))

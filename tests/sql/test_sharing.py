@@ -39,7 +39,7 @@ a.commit()
 equal(users(b, "twin"), 2, "and another name")
 
 # -- options must agree
-for options, words in (('{"context":512}', ("context 256", "512")), ('{"precision":"exact"}', ("precision 'fast'", "'exact'")),
+for options, words in (('{"context":512}', ("context 256", "512")), ('{"precision":"exact"}', ("precision 'fast'", "'exact'")), ('{"kv":"f16"}', ("kv 'f32'", "'f16'")),
                        ('{"verify":true}', ("verify off", "on")), ('{"budget":"1G"}', ("budget", "1073741824"))):
     raises(lambda o=options: one(b, "SELECT waste_open('m', ?)", o), PATH, "waste_close", *words, name=f"open already, without {options}")
 equal(users(b, "m"), 2, "which changes nothing")

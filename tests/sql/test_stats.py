@@ -44,7 +44,7 @@ equal(row["sequence_bytes"], 0, "no sequence")
 ok(row["memory_bytes"] >= row["trunk_bytes"] + row["scratch_bytes"] + row["cache_bytes"] - 65536, "the parts are part of the memory")
 ok(row["cache_slots"] > 0 and row["page_faults"] >= 0, "slots and page faults")
 equal(row["banks_direct"] + row["banks_buffered"], 4, "each expert file is read one way or the other")
-equal(row["precision"], "fast", "the default precision")
+equal((row["precision"], row["kv"]), ("fast", "f32"), "the default precision and kv")
 ok(isinstance(row["policy"], str) and row["policy"], "the cache's policy has a name")
 
 # -- after known work: 5 prompt tokens and 8 of reply, of which the last is not computed; 4 MoE layers, 4 of 10 experts each

@@ -21,6 +21,7 @@
  *       each with a line: "ok", or the status number and the sentence.
  *
  *   --fast          precision fast (default exact)
+ *   --half          kv f16
  *   --kernels NAME  of waste_model_options, with --fast
  *   --verify        checksums of records
  *   --budget BYTES  --context N
@@ -442,6 +443,8 @@ int main(int argc, char **argv)
     for (i = 1; i < argc && !strncmp(argv[i], "--", 2); i++) {
         if (!strcmp(argv[i], "--fast"))
             opt.precision = WASTE_PRECISION_FAST;
+        else if (!strcmp(argv[i], "--half"))
+            opt.kv = WASTE_KV_F16;
         else if (!strcmp(argv[i], "--kernels") && i + 1 < argc)
             opt.kernels = argv[++i];
         else if (!strcmp(argv[i], "--verify"))

@@ -15,14 +15,19 @@
 
 enum { LENGTH = 150, VOCAB = MODEL_VOCAB }; /* three chunks, three latent blocks */
 
-static waste_model *open_model(const model_files *f)
+static waste_model *open_as(const model_files *f, waste_kv kv)
 {
-    waste_model_options o = {.context = LENGTH, .verify = 1};
+    waste_model_options o = {.context = LENGTH, .verify = 1, .kv = kv};
     waste_error e = {0};
     waste_model *m;
 
     if (waste_model_open(&m, f->dir, &o, &e)) fail_msg("%s", e.text);
     return m;
+}
+
+static waste_model *open_model(const model_files *f)
+{
+    return open_as(f, WASTE_KV_F32);
 }
 
 static waste_seq *open_seq(waste_model *m)
@@ -82,7 +87,7 @@ static void run_mixed(waste_model *m, float *logits, int chunk)
     for (i = 0; i < 3; i++) waste_seq_free(s[i]);
 }
 
-static void grouping_changes_no_bit(void **state)
+static void check_grouping(waste_kv kv)
 {
     static const model_kind kinds[] = {MODEL_K3, MODEL_PLAIN, MODEL_KDA};
     const size_t bytes = LENGTH * VOCAB * sizeof(float);
@@ -90,11 +95,10 @@ static void grouping_changes_no_bit(void **state)
     uint64_t before = waste_mem_used();
     model_files f;
     waste_model *m;
-    (void)state;
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         model_write(&f, kinds[i]);
-        m = open_model(&f);
+        m = open_as(&f, kv);
         run(m, want, 0);
         for (int j = 0; j < LENGTH * VOCAB; j++) assert_true(want[j] > -1e6f && want[j] < 1e6f);
         run(m, got, 1);
@@ -117,6 +121,13 @@ static void grouping_changes_no_bit(void **state)
     }
     free(want);
     free(got);
+}
+
+static void grouping_changes_no_bit(void **state)
+{
+    (void)state;
+    check_grouping(WASTE_KV_F32);
+    check_grouping(WASTE_KV_F16);
 }
 
 static void history_and_position_matter(void **state)

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "kernels/kernels.h"
+#include "kernels/kernels_work.h"
 #include "kernels/quant.h"
 #include "store/record.h"
 
@@ -191,7 +192,7 @@ static void conv_of_one_tap_keeps_nothing(void **state)
 static double decay(float a_log, float z, float bound)
 {
     const float zero[1] = {0}, half = z / 2;
-    float s[1] = {1}, o[1], scratch[4], *states[1] = {s};
+    float s[1] = {1}, o[1], scratch[WASTE_KDA_FLOATS(1)], *states[1] = {s};
     waste_kda a = {1,    1,      1,     zero,  zero,   zero, &half,
                    zero, &a_log, &half, bound, states, o,    scratch};
 
@@ -215,7 +216,7 @@ static void decay_gates_of_the_table(void **state)
 static void kda_example(void **state)
 {
     const float q[2] = {3, 4}, key[2] = {1, 0}, v[2] = {5, 6}, z[2] = {0, -100}, zero[2] = {0, 0};
-    float s[4] = {1, 2, 3, 4}, o[2], scratch[8], *states[1] = {s};
+    float s[4] = {1, 2, 3, 4}, o[2], scratch[WASTE_KDA_FLOATS(2)], *states[1] = {s};
     waste_kda a = {1, 1, 2, q, key, v, z, zero, zero, zero, 0, states, o, scratch};
     (void)state;
 
@@ -236,7 +237,7 @@ static void kda_rows_know_their_sequence(void **state)
     float *q = floats(N * C), *key = floats(N * C), *v = floats(N * C), *z = floats(N * C);
     float *beta = floats(N * HEADS), *a_log = floats(HEADS), *dt = floats(C),
           *s = calloc(4, S * sizeof *s);
-    float *o = floats(N * C), *alone = floats(C), scratch[4 * DIM], *states[N], *own;
+    float *o = floats(N * C), *alone = floats(C), scratch[WASTE_KDA_FLOATS(DIM)], *states[N], *own;
     waste_kda a = {N, HEADS, DIM, q, key, v, z, beta, a_log, dt, -5, states, o, scratch};
     (void)state;
 
@@ -302,8 +303,8 @@ static void absorbed_attention_equals_expanded(void **state)
     float *kv_b = floats(HEADS * (NOPE + VDIM) * RANK), *latent = floats(192 * WIDTH),
           *q = floats(N * Q);
     float o[N * O], one[O], decoded[RANK], scratch[2 * N * RANK];
-    float *blocks[3] = {latent, latent + 64 * WIDTH, latent + 128 * WIDTH};
-    float *const *tables[N] = {blocks, blocks, blocks, blocks};
+    void *blocks[3] = {latent, latent + 64 * WIDTH, latent + 128 * WIDTH};
+    void *const *tables[N] = {blocks, blocks, blocks, blocks};
     waste_mla a = {.n = N,
                    .heads = HEADS,
                    .nope = NOPE,

@@ -14,6 +14,7 @@
 
 #include "base/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/kernels_work.h"
 #include "kernels/quant.h"
 #include "store/record.h"
 
@@ -684,14 +685,15 @@ static void expert_of_what_is_not_finite(void **state)
 
 static void check_kda(int heads, int dim, float bound, data kind)
 {
-    enum { N = 9 };
-    static const int of[N] = {0, 0, 1, 1, 1, 0, 2, 0, 2};
+    enum { N = WASTE_KDA_ROWS + 11 };
+    /* a run longer than pass together, and short ones */
+    static const int of[N] = {[WASTE_KDA_ROWS + 2] = 1, 1, 1, 0, 2, 0, 2, 2};
     const size_t c = (size_t)(heads * dim), size = c * (size_t)dim;
     float *q = floats(N * c, kind), *k = floats(N * c, kind), *v = floats(N * c, kind);
     float *z = floats(N * c, PLAIN), *beta = floats(N * (size_t)heads, PLAIN);
     float *a_log = floats((size_t)heads, PLAIN), *dt = floats(c, PLAIN);
     float *s = calloc(9 * size, sizeof *s), *o = malloc(3 * N * c * sizeof *o);
-    float *scratch = malloc(4 * (size_t)dim * sizeof *scratch), *states[3][N], *one;
+    float *scratch = malloc(WASTE_KDA_FLOATS(dim) * sizeof *scratch), *states[3][N], *one;
     const waste_kda first = {N,    heads, dim, q,     k,    v,    z,
                              beta, a_log, dt,  bound, NULL, NULL, scratch};
     waste_kda a = first;
@@ -802,8 +804,9 @@ static void check_mla(waste_fmt fmt, int heads, int nope, int rope, int rank, in
     const size_t row_bytes = (size_t)waste_quant_row_bytes(fmt, rank, group);
     const size_t qn = (size_t)(heads * (nope + rope)), on = (size_t)(heads * v);
     float *latent = floats(256 * (size_t)width, kind), *q = floats(N * qn, kind);
-    float *w = malloc((size_t)rank * sizeof *w), *o = malloc(3 * N * on * sizeof *o);
-    float *blocks[4], *const *tables[N];
+    float *w = malloc((size_t)rank * sizeof *w), *o = malloc(4 * N * on * sizeof *o);
+    void *blocks[2][4], *const *tables[2][N];
+    uint16_t *half = malloc(256 * (size_t)width * sizeof *half);
     unsigned char *kv_b = calloc((size_t)rows, row_bytes);
     uint16_t *scales = calloc((size_t)(rows * groups) + 1, 2);
     const waste_kernel_limits l = {N, 0, 0, heads, rank, rope};
@@ -815,7 +818,7 @@ static void check_mla(waste_fmt fmt, int heads, int nope, int rope, int rank, in
                    .v = v,
                    .scale = 0.3f,
                    .q = q,
-                   .block = tables,
+                   .block = tables[0],
                    .last = last,
                    .o = o,
                    .decoded = malloc((size_t)rank * sizeof(float)),
@@ -831,8 +834,15 @@ static void check_mla(waste_fmt fmt, int heads, int nope, int rope, int rank, in
                                    scales + r * groups);
     }
     a.kv_b = (waste_matrix){fmt, kv_b, scales, rows, rank, group, groups, (int64_t)row_bytes, 0};
-    for (int i = 0; i < 4; i++) blocks[i] = latent + i * 64 * width;
-    for (int i = 0; i < N; i++) tables[i] = blocks;
+    /* the same latents in both forms */
+    waste_f16_narrow(latent, 256 * (size_t)width, half);
+    waste_f16_widen(half, 256 * (size_t)width, latent);
+    for (int i = 0; i < 4; i++) {
+        blocks[0][i] = latent + i * 64 * width;
+        blocks[1][i] = half + i * 64 * width;
+    }
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < N; i++) tables[f][i] = blocks[f];
     plain.mla(&a, 0, heads);
     a.o = o + N * on;
     fast.mla(&a, 0, heads);
@@ -849,8 +859,19 @@ static void check_mla(waste_fmt fmt, int heads, int nope, int rope, int rank, in
         for (int h = heads; h-- > 0;) fast.mla(&b, h, h + 1);
         same_bits(b.o, a.o + (size_t)t * on, on);
     }
+    /* binary16 is f32 in half the room */
+    for (int k = 0; k < 2; k++) {
+        waste_mla b = a;
+
+        b.f16 = 1;
+        b.block = tables[1];
+        b.o = o + 3 * N * on;
+        (k ? fast : plain).mla(&b, 0, heads);
+        same_bits(b.o, k ? a.o : o, N * on);
+    }
     work_free(a.work, &l);
     free(latent);
+    free(half);
     free(q);
     free(w);
     free(o);
@@ -865,6 +886,8 @@ static void mla_agrees(void **state)
     take(state);
     check_mla(WASTE_FMT_Q4G, 5, 32, 16, 128, 32, PLAIN);
     check_mla(WASTE_FMT_Q8G, 4, 20, 8, 200, 17, PLAIN);
+    check_mla(WASTE_FMT_Q8G, 5, 20, 8, 256, 32, PLAIN);
+    check_mla(WASTE_FMT_Q4G, 2, 9, 3, 256, 24, PLAIN);
     check_mla(WASTE_FMT_Q3G, 3, 16, 64, 512, 16, PLAIN);
     check_mla(WASTE_FMT_F32, 6, 7, 3, 50, 5, PLAIN);
     check_mla(WASTE_FMT_Q4G, 1, 16, 16, 64, 8, ZEROS);

@@ -210,6 +210,7 @@ static waste_plan_report report(const model_files *f, uint64_t budget, int64_t c
 static void sizes_by_hand(void **state)
 {
     const double kda_floats = 2 * (3 * 8 * 8 + 3 * 24 * 3), block = 64 * (16 + 4);
+    const waste_model_options half = {.context = 100, .kv = WASTE_KV_F16};
     waste_plan_report r = report(&k3, 0, 100, 0);
     double floor = 0;
     size_t i;
@@ -232,6 +233,11 @@ static void sizes_by_hand(void **state)
     assert_true(row_of(&r, "budget") == floor + 3 * row_of(&r, "working_set"));
     assert_non_null(strstr(why_of(&r, "budget"), "3 working sets"));
     waste_plan_clear(&r);
+    waste_plan_clear(&r);
+
+    assert_int_equal(waste_plan_make(&r, k3.dir, &half, 0, NULL), WASTE_OK);
+    assert_true(row_of(&r, "state") ==
+                (double)sizeof(waste_seq) + 4 * kda_floats + 2 * 2 * (64 + 2 * block + 2 * 8));
     waste_plan_clear(&r);
 
     r = report(&kda, 0, 0, 0);
@@ -360,14 +366,14 @@ static void sequences_get_what_is_left(void **state)
 
     waste_plan_clear(&r);
     for (n = 0; n < 64 && !waste_seq_new(&s[n], m, &e); n++)
-        got += waste_sequence_bytes(&m->container->config, 0);
+        got += waste_sequence_bytes(&m->container->config, WASTE_KV_F32, 0);
     assert_int_equal(e.status, WASTE_RAM_BUDGET);
     assert_true(n > 1 && n < 64);
     assert_true(got <= m->plan.sequences);
     char said[200];
     snprintf(said, sizeof said, "budget of %llu bytes leaves %llu for sequences, %llu more",
              (unsigned long long)all, (unsigned long long)(m->plan.sequences - got),
-             (unsigned long long)waste_sequence_bytes(&m->container->config, 0));
+             (unsigned long long)waste_sequence_bytes(&m->container->config, WASTE_KV_F32, 0));
     if (!strstr(e.text, said)) fail_msg("%s", e.text);
     for (i = 0; i < n; i++) waste_seq_free(s[i]);
     assert_int_equal(m->sequence_bytes, 0);
@@ -394,7 +400,7 @@ static void the_first_generation_has_its_part_the_others_share(void **state)
     (void)state;
 
     waste_gen_params_init(&params);
-    m->plan.sequences = 2 * waste_sequence_bytes(&m->container->config, 64) + one;
+    m->plan.sequences = 2 * waste_sequence_bytes(&m->container->config, WASTE_KV_F32, 64) + one;
     assert_int_equal(waste_gen_open(&a, m, &prompt, &params, NULL), WASTE_OK);
     assert_int_equal(m->generation_bytes, one);
     assert_int_equal(waste_gen_open(&b, m, &prompt, &params, NULL), WASTE_OK);

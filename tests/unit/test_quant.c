@@ -50,6 +50,35 @@ static void every_f16_survives_the_round_trip(void **state)
     }
 }
 
+/* Arrays of them are the same, but that no finite value becomes infinite. */
+static void f16_arrays(void **state)
+{
+    enum { N = 65536 };
+    uint16_t *h = malloc(2 * N * sizeof *h), *back = h + N;
+    float *f = malloc(N * sizeof *f), one;
+    const float edge[] = {65504, 65519, 65520, 3e38f, INFINITY, -65520, -3e38f, -INFINITY};
+    const uint16_t kept[] = {0x7BFF, 0x7BFF, 0x7BFF, 0x7BFF, 0x7C00, 0xFBFF, 0xFBFF, 0xFC00};
+    size_t i, n;
+    (void)state;
+
+    for (i = 0; i < N; i++) h[i] = (uint16_t)i;
+    for (n = N - 40; n <= N; n += 5) { /* ends of every kind */
+        memset(f, 0, N * sizeof *f);
+        waste_f16_widen(h, n, f);
+        for (i = 0; i < n; i++) {
+            one = waste_f16_to_f32(h[i]);
+            assert_memory_equal(&f[i], &one, sizeof one);
+        }
+        for (; i < N; i++) assert_true(f[i] == 0);
+    }
+    waste_f16_narrow(f, N, back);
+    for (i = 0; i < N; i++) assert_int_equal(back[i], waste_f32_to_f16(f[i]));
+    waste_f16_narrow(edge, 8, back);
+    assert_memory_equal(back, kept, sizeof kept);
+    free(h);
+    free(f);
+}
+
 static void f16_rounds_to_nearest_even(void **state)
 {
     uint32_t h;
@@ -224,6 +253,7 @@ int main(void)
         cmocka_unit_test(f16_decodes_the_check_values),
         cmocka_unit_test(every_f16_survives_the_round_trip),
         cmocka_unit_test(f16_rounds_to_nearest_even),
+        cmocka_unit_test(f16_arrays),
         cmocka_unit_test(bf16_is_the_upper_half),
         cmocka_unit_test(row_bytes_follow_the_table),
         cmocka_unit_test(encodes_the_worked_example),

@@ -32,14 +32,19 @@ static int remove_models(void **state)
     return 0;
 }
 
-static waste_model *open_model(const model_files *f, waste_precision precision)
+static waste_model *open_as(const model_files *f, waste_precision precision, waste_kv kv)
 {
-    waste_model_options o = {.context = 256, .precision = precision};
+    waste_model_options o = {.context = 256, .precision = precision, .kv = kv};
     waste_error e = {0};
     waste_model *m;
 
     if (waste_model_open(&m, f->dir, &o, &e)) fail_msg("%s", e.text);
     return m;
+}
+
+static waste_model *open_model(const model_files *f, waste_precision precision)
+{
+    return open_as(f, precision, WASTE_KV_F32);
 }
 
 static waste_seq *open_seq(waste_model *m)
@@ -109,8 +114,9 @@ static void fork_equals_a_run_of_its_own(void **state)
     size_t i;
 
     (void)state;
-    for (k = 0; k < 3; k++) {
-        waste_model *m = open_model(&files[k], WASTE_PRECISION_FAST);
+    for (k = 0; k < 6; k++) {
+        waste_model *m =
+            open_as(&files[k % 3], WASTE_PRECISION_FAST, k < 3 ? WASTE_KV_F32 : WASTE_KV_F16);
 
         for (i = 0; i < sizeof at / sizeof *at; i++) fork_at(m, at[i], (int)i % 2);
         assert_int_equal(m->sequence_bytes, 0);
@@ -128,7 +134,7 @@ static void fork_shares_full_blocks(void **state)
     (void)state;
     go_on(s, 0, 130, NULL);
     alone = m->sequence_bytes;
-    assert_int_equal(alone, waste_sequence_bytes(s->config, 130));
+    assert_int_equal(alone, waste_sequence_bytes(s->config, s->kv, 130));
     assert_int_equal(waste_seq_fork(&f, s, NULL), WASTE_OK);
     both = m->sequence_bytes;
     assert_int_equal(both - alone, waste_sequence_fork_bytes(s));
@@ -140,10 +146,58 @@ static void fork_shares_full_blocks(void **state)
         assert_ptr_not_equal(f->layer[i].block[2], s->layer[i].block[2]);
     }
     waste_seq_free(s); /* what they shared is still there, and counted */
-    assert_int_equal(m->sequence_bytes, waste_sequence_bytes(f->config, 130));
+    assert_int_equal(m->sequence_bytes, waste_sequence_bytes(f->config, f->kv, 130));
     waste_seq_free(f);
     assert_int_equal(m->sequence_bytes, 0);
     waste_model_close(m);
+}
+
+/* What goes in is rounded to the nearest binary16, never to an infinity; what came out
+ * goes in and out again unchanged, at any alignment. */
+static void latents_are_kept_as_asked(void **state)
+{
+    waste_model *m[2] = {open_model(&files[MODEL_PLAIN], WASTE_PRECISION_FAST),
+                         open_as(&files[MODEL_PLAIN], WASTE_PRECISION_FAST, WASTE_KV_F16)};
+    const waste_config *c = &m[0]->container->config;
+    const size_t n = waste_sequence_latent_floats(c);
+    float *x = malloc(3 * n * sizeof *x), *y = malloc(3 * n * sizeof *y);
+    char *bytes = malloc(3 * n * sizeof *x + 1);
+    uint64_t taken[2];
+    int kv, layer = 0;
+    size_t i;
+
+    (void)state;
+    while (c->is_kda[layer]) layer++;
+    for (i = 0; i < 3 * n; i++) x[i] = (float)i * 0.37f - 7.3f;
+    x[0] = 1e-7f;
+    x[1] = 70000;
+    x[2] = -3e38f;
+    x[3] = -INFINITY;
+    for (kv = 0; kv < 2; kv++) {
+        waste_seq *s = open_seq(m[kv]);
+
+        assert_int_equal(waste_model_reserve(s, 66, NULL), WASTE_OK);
+        taken[kv] = m[kv]->sequence_bytes - waste_sequence_bytes(c, s->kv, 0);
+        waste_sequence_put_latents(s, layer, 63, 66, x); /* over the edge of a block */
+        waste_sequence_get_latents(s, layer, 63, 66, bytes + 1);
+        memcpy(y, bytes + 1, 3 * n * sizeof *y);
+        for (i = 0; i < 3 * n; i++) {
+            float want = kv ? waste_f16_to_f32(waste_f32_to_f16(x[i])) : x[i];
+
+            if (kv && (i == 1 || i == 2)) want = i == 1 ? 65504 : -65504;
+            assert_memory_equal(&y[i], &want, sizeof want);
+        }
+        waste_sequence_put_latents(s, layer, 0, 3, bytes + 1);
+        waste_sequence_get_latents(s, layer, 0, 3, x);
+        assert_memory_equal(x, y, 3 * n * sizeof *x);
+        for (i = 0; i < 4; i++) x[i] = (float[]){1e-7f, 70000, -3e38f, -INFINITY}[i];
+        waste_seq_free(s);
+        waste_model_close(m[kv]);
+    }
+    assert_true(taken[1] < taken[0] * 6 / 10);
+    free(x);
+    free(y);
+    free(bytes);
 }
 
 static void fork_without_memory_changes_nothing(void **state)
@@ -335,9 +389,11 @@ static void loaded_equals_computed(void **state)
     int k;
 
     (void)state;
-    for (k = 0; k < 3; k++) {
+    for (k = 0; k < 6; k++) {
+        const waste_kv kv = k < 3 ? WASTE_KV_F32 : WASTE_KV_F16;
+
         for (i = 0; i < sizeof at / sizeof *at; i++) {
-            waste_model *m = open_model(&files[k], WASTE_PRECISION_FAST), *later;
+            waste_model *m = open_as(&files[k % 3], WASTE_PRECISION_FAST, kv), *later;
             waste_seq *s = open_seq(m);
 
             save_twice(&kept, m, at[i][0], at[i][1]);
@@ -345,10 +401,11 @@ static void loaded_equals_computed(void **state)
             go_on(s, 1, 70, want);
             waste_seq_free(s);
             waste_model_close(m);
-            later = open_model(&files[k], WASTE_PRECISION_FAST);
+            later = open_as(&files[k % 3], WASTE_PRECISION_FAST, kv);
             s = load(later, &kept, at[i][1]);
             assert_int_equal(waste_seq_length(s), at[i][1]);
-            assert_int_equal(later->sequence_bytes, waste_sequence_bytes(s->config, at[i][1]));
+            assert_int_equal(later->sequence_bytes,
+                             waste_sequence_bytes(s->config, s->kv, at[i][1]));
             go_on(s, 1, 70, got);
             assert_memory_equal(got, want, sizeof want);
             waste_seq_free(s);
@@ -402,19 +459,25 @@ static void any_damaged_byte_is_noticed(void **state)
 
 static void another_model_is_noticed(void **state)
 {
-    waste_model *m = open_model(&files[MODEL_K3], WASTE_PRECISION_FAST);
-    waste_model *exact = open_model(&files[MODEL_K3], WASTE_PRECISION_EXACT);
+    waste_model *m[3] = {open_model(&files[MODEL_K3], WASTE_PRECISION_FAST),
+                         open_model(&files[MODEL_K3], WASTE_PRECISION_EXACT),
+                         open_as(&files[MODEL_K3], WASTE_PRECISION_FAST, WASTE_KV_F16)};
     waste_seq *s;
     saved k;
+    int i, j;
 
     (void)state;
-    save_twice(&k, m, 3, 6);
-    assert_int_equal(waste_seq_load(&s, exact, 6, NULL), WASTE_OK);
-    assert_int_equal(put(s, &k, 2, 0, NULL), WASTE_FORMAT);
-    waste_seq_free(s);
-    saved_clear(&k);
-    waste_model_close(m);
-    waste_model_close(exact);
+    for (i = 0; i < 3; i++) {
+        save_twice(&k, m[i], 3, 6);
+        for (j = 0; j < 3; j++) {
+            assert_int_equal(waste_seq_load(&s, m[j], 6, NULL), WASTE_OK);
+            assert_int_equal(put(s, &k, 0, 0, NULL), i == j ? WASTE_OK : WASTE_FORMAT);
+            assert_int_equal(put(s, &k, 2, 0, NULL), i == j ? WASTE_OK : WASTE_FORMAT);
+            waste_seq_free(s);
+        }
+        saved_clear(&k);
+    }
+    for (i = 0; i < 3; i++) waste_model_close(m[i]);
 }
 
 static void incomplete_and_misplaced_parts_are_refused(void **state)
@@ -536,8 +599,9 @@ static void parts_of_the_largest_model_fit_rows(void **state)
 
 static void identity_tells_models_apart(void **state)
 {
-    waste_identity id[4], again;
-    waste_model *m[4];
+    enum { N = 5 };
+    waste_identity id[N], again;
+    waste_model *m[N];
     model_files twin;
     FILE *f;
     int i, j;
@@ -558,13 +622,14 @@ static void identity_tells_models_apart(void **state)
     m[1] = open_model(&twin, WASTE_PRECISION_FAST);
     m[2] = open_model(&files[MODEL_K3], WASTE_PRECISION_EXACT);
     m[3] = open_model(&files[MODEL_PLAIN], WASTE_PRECISION_FAST);
-    for (i = 0; i < 4; i++) {
+    m[4] = open_as(&files[MODEL_K3], WASTE_PRECISION_FAST, WASTE_KV_F16);
+    for (i = 0; i < N; i++) {
         assert_int_equal(waste_model_identity(m[i], &id[i], NULL), WASTE_OK);
         assert_int_equal(waste_model_identity(m[i], &again, NULL), WASTE_OK);
         assert_int_equal(again.weights, id[i].weights);
         for (j = 0; j < i; j++) assert_true(id[i].weights != id[j].weights);
     }
-    for (i = 0; i < 4; i++) waste_model_close(m[i]);
+    for (i = 0; i < N; i++) waste_model_close(m[i]);
     model_remove(&twin);
 }
 
@@ -674,6 +739,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(fork_equals_a_run_of_its_own),
         cmocka_unit_test(fork_shares_full_blocks),
+        cmocka_unit_test(latents_are_kept_as_asked),
         cmocka_unit_test(fork_without_memory_changes_nothing),
         cmocka_unit_test(generation_goes_on_with_a_sequence),
         cmocka_unit_test(loaded_equals_computed),

@@ -226,6 +226,11 @@ static void options_are_checked(void **state)
     o.context = 0;
     o.precision = (waste_precision)7;
     assert_int_equal(waste_model_open(&m, k3.dir, &o, NULL), WASTE_ARG);
+    o.precision = WASTE_PRECISION_FAST;
+    o.kv = (waste_kv)2;
+    memset(&e, 0, sizeof e);
+    assert_int_equal(waste_model_open(&m, k3.dir, &o, &e), WASTE_ARG);
+    assert_non_null(strstr(e.text, "kv 2 is neither"));
     assert_int_equal(waste_model_open(&m, NULL, NULL, NULL), WASTE_ARG);
     assert_int_equal(waste_model_open(&m, k3.dir, NULL, NULL), WASTE_OK);
     assert_int_equal(waste_model_context(m), 4096);
