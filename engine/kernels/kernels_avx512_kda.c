@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "kernels/kernels_ref.h"
+#include "kernels/kernels_work.h"
 
 /* ---- convolution -------------------------------------------------------------- */
 
@@ -108,14 +109,15 @@ static void conv(const waste_conv *a, int64_t lo, int64_t hi)
 
 /* ---- KDA step ------------------------------------------------------------------ */
 
-/* One head's vectors, in its scratch. */
+/* One head's vectors for one row, in its scratch. */
 typedef struct kda_head {
     float *e, *k, *ke, *qe; /* decay; key; key and query times decay */
     float kq, beta;
     int dim;
 } kda_head;
 
-static void prepare(const waste_kda *a, int64_t h, size_t t, kda_head *x)
+/* r: number of the row in its run. */
+static void prepare(const waste_kda *a, int64_t h, size_t t, size_t r, kda_head *x)
 {
     const int d = a->dim;
     const size_t at = (t * (size_t)a->heads + (size_t)h) * (size_t)d;
@@ -126,7 +128,7 @@ static void prepare(const waste_kda *a, int64_t h, size_t t, kda_head *x)
     int i;
 
     x->dim = d;
-    x->e = a->scratch;
+    x->e = a->scratch + r * 4 * (size_t)d;
     x->k = x->e + d;
     x->ke = x->k + d;
     x->qe = x->ke + d;
@@ -150,42 +152,120 @@ static void prepare(const waste_kda *a, int64_t h, size_t t, kda_head *x)
     }
 }
 
-/* nv vectors of the state's columns, s pointing at the first row's. The first pass
- * only reads: S'k and S'q together, and o = S'q + (k q) delta, so that the second,
- * which decays and adds delta, is the last; the columns stay in L1 between them. */
-static inline __attribute__((always_inline)) void columns(const kda_head *x, float *s, size_t ahead,
-                                                          const float *v, float *o, const int nv)
+/* Columns of a state that lie apart by `step`; next: those that come after them, which
+ * are `dim` apart. */
+typedef struct slice {
+    float *s;
+    size_t step;
+    const float *next;
+} slice;
+
+enum { READ = 1, WRITE = 2, FETCH = 4 };
+
+/* One pass over nv vectors of columns. WRITE: they decay and take in delta, as row `now`
+ * says. READ: what they hold then is summed for row `then`, S'k to u and S'q to w. FETCH:
+ * the next ones are asked for. */
+static inline __attribute__((always_inline)) void pass(const slice *c, const kda_head *now,
+                                                       const kda_head *then, const __m512 *delta,
+                                                       __m512 *u, __m512 *w, const int what,
+                                                       const int nv)
 {
-    const size_t d = (size_t)x->dim;
-    __m512 u[4], w[4];
+    const size_t d = (size_t)now->dim;
+    float *p = c->s;
     size_t r;
     int i;
 
-    for (i = 0; i < nv; i++) u[i] = w[i] = _mm512_setzero_ps();
-    for (r = 0; r < d; r++) {
-        const float *p = s + r * d;
-        const __m512 k = _mm512_set1_ps(x->ke[r]), q = _mm512_set1_ps(x->qe[r]);
+    for (r = 0; r < d; r++, p += c->step) {
+        const __m512 e = _mm512_set1_ps(now->e[r]), k = _mm512_set1_ps(now->k[r]);
+        const __m512 ke = _mm512_set1_ps(then->ke[r]), qe = _mm512_set1_ps(then->qe[r]);
 
         for (i = 0; i < nv; i++) {
-            const __m512 y = _mm512_loadu_ps(p + 16 * i);
+            __m512 y = _mm512_loadu_ps(p + 16 * i);
 
-            _mm_prefetch((const char *)(p + ahead + 16 * i), _MM_HINT_T1);
-            u[i] = _mm512_fmadd_ps(y, k, u[i]);
-            w[i] = _mm512_fmadd_ps(y, q, w[i]);
+            if (what & FETCH) _mm_prefetch((const char *)(c->next + r * d + 16 * i), _MM_HINT_T1);
+            if (what & WRITE) {
+                y = _mm512_fmadd_ps(y, e, _mm512_mul_ps(k, delta[i]));
+                _mm512_storeu_ps(p + 16 * i, y);
+            }
+            if (what & READ) {
+                u[i] = _mm512_fmadd_ps(y, ke, u[i]);
+                w[i] = _mm512_fmadd_ps(y, qe, w[i]);
+            }
         }
     }
-    for (i = 0; i < nv; i++) {
-        u[i] = _mm512_mul_ps(_mm512_set1_ps(x->beta),
-                             _mm512_sub_ps(_mm512_loadu_ps(v + 16 * i), u[i]));
-        _mm512_storeu_ps(o + 16 * i, _mm512_fmadd_ps(u[i], _mm512_set1_ps(x->kq), w[i]));
-    }
-    for (r = 0; r < d; r++) {
-        float *p = s + r * d;
-        const __m512 e = _mm512_set1_ps(x->e[r]), k = _mm512_set1_ps(x->k[r]);
+}
 
-        for (i = 0; i < nv; i++)
-            _mm512_storeu_ps(p + 16 * i, _mm512_fmadd_ps(_mm512_loadu_ps(p + 16 * i), e,
-                                                         _mm512_mul_ps(k, u[i])));
+/* nv vectors of columns for n rows, one after the other: v and o of the first, `row`
+ * floats apart. A row's first pass only reads: S'k and S'q together, and o = S'q + (k q)
+ * delta, so that the second, which decays and adds delta, is its last. The second of a
+ * row and the first of the row after it are one. */
+static inline __attribute__((always_inline)) void columns(const kda_head *x, size_t n,
+                                                          const slice *c, const float *v, float *o,
+                                                          size_t row, const int nv)
+{
+    __m512 u[4], w[4], delta[4];
+    size_t t;
+    int i;
+
+    for (i = 0; i < nv; i++) u[i] = w[i] = _mm512_setzero_ps();
+    if (n == 1)
+        pass(c, x, x, delta, u, w, READ | FETCH, nv);
+    else
+        pass(c, x, x, delta, u, w, READ, nv);
+    for (t = 0; t < n; t++, v += row, o += row) {
+        for (i = 0; i < nv; i++) {
+            delta[i] = _mm512_mul_ps(_mm512_set1_ps(x[t].beta),
+                                     _mm512_sub_ps(_mm512_loadu_ps(v + 16 * i), u[i]));
+            _mm512_storeu_ps(o + 16 * i, _mm512_fmadd_ps(delta[i], _mm512_set1_ps(x[t].kq), w[i]));
+            u[i] = w[i] = _mm512_setzero_ps();
+        }
+        if (t + 1 < n)
+            pass(c, &x[t], &x[t + 1], delta, u, w, READ | WRITE, nv);
+        else if (n == 1)
+            pass(c, &x[t], &x[t], delta, u, w, WRITE, nv);
+        else
+            pass(c, &x[t], &x[t], delta, u, w, WRITE | FETCH, nv);
+    }
+}
+
+/* 64 columns of a state, rows `from_step` and `to_step` floats apart. */
+static void move64(float *to, size_t to_step, const float *from, size_t from_step, size_t rows)
+{
+    for (; rows; rows--, to += to_step, from += from_step) {
+        int i;
+
+        for (i = 0; i < 64; i += 16) _mm512_storeu_ps(to + i, _mm512_loadu_ps(from + i));
+    }
+}
+
+/* n rows that follow one another in one state. next: the state that comes after it.
+ * Columns that many rows pass over are moved together: rows of a state lie so far apart
+ * that few of them fit L1 at a time. */
+static void run(const waste_kda *a, int64_t h, size_t first, size_t n, const float *next)
+{
+    const size_t d = (size_t)a->dim, row = (size_t)a->heads * d;
+    const float *v = a->v + first * row + (size_t)h * d;
+    float *s = a->state[first] + (size_t)h * d * d, *o = a->o + (v - a->v);
+    float *close = a->scratch + WASTE_KDA_ROWS * 4 * d;
+    kda_head x[WASTE_KDA_ROWS];
+    size_t c, t;
+
+    for (t = 0; t < n; t++) prepare(a, h, first + t, t, &x[t]);
+    for (c = 0; c + 64 <= d; c += 64) {
+        const slice in_place = {s + c, d, next + c}, moved = {close, 64, next + c};
+
+        if (n == 1) {
+            columns(x, 1, &in_place, v + c, o + c, row, 4);
+        } else {
+            move64(close, 64, s + c, d, d);
+            columns(x, n, &moved, v + c, o + c, row, 4);
+            move64(s + c, d, close, 64, d);
+        }
+    }
+    for (; c < d; c += 16) {
+        const slice in_place = {s + c, d, next + c};
+
+        columns(x, n, &in_place, v + c, o + c, row, 1);
     }
 }
 
@@ -193,10 +273,8 @@ static void kda(const waste_kda *a, int64_t lo, int64_t hi)
 {
     const size_t square = (size_t)a->dim * (size_t)a->dim;
     waste_kernels plain;
-    kda_head x;
     int64_t h;
-    size_t t;
-    int c;
+    size_t t, n;
 
     if (a->dim % 16) {
         waste_kernels_ref(&plain);
@@ -204,15 +282,16 @@ static void kda(const waste_kda *a, int64_t lo, int64_t hi)
         return;
     }
     for (h = lo; h < hi; h++)
-        for (t = 0; t < a->n; t++) {
-            const size_t at = (t * (size_t)a->heads + (size_t)h) * (size_t)a->dim;
-            const size_t ahead = h + 1 < hi && t + 1 == a->n ? square : 0;
-            float *s = a->state[t] + (size_t)h * square;
+        for (t = 0; t < a->n; t += n) {
+            const float *next = a->state[t] + (size_t)h * square;
 
-            prepare(a, h, t, &x);
-            for (c = 0; c + 64 <= a->dim; c += 64)
-                columns(&x, s + c, ahead, a->v + at + c, a->o + at + c, 4);
-            for (; c < a->dim; c += 16) columns(&x, s + c, ahead, a->v + at + c, a->o + at + c, 1);
+            for (n = 1; n < WASTE_KDA_ROWS && t + n < a->n && a->state[t + n] == a->state[t]; n++)
+                continue;
+            if (t + n < a->n)
+                next = a->state[t + n] + (size_t)h * square;
+            else if (h + 1 < hi)
+                next = a->state[0] + (size_t)(h + 1) * square;
+            run(a, h, t, n, next);
         }
 }
 
