@@ -3,6 +3,7 @@
  * nothing changes in between. */
 #include <string.h>
 
+#include "base/aside.h"
 #include "base/mem.h"
 #include "base/plat.h"
 #include "internal.h"
@@ -119,25 +120,68 @@ static waste_status describe(waste_container *c, const char *path, waste_error *
 
 /* ---- open, close ------------------------------------------------------ */
 
-waste_status waste_container_open(waste_container **out, const char *path, waste_error *err)
+waste_status waste_container_read(waste_container *c, const char *path, waste_error *err)
 {
-    waste_container *c;
     waste_status st;
 
-    *out = NULL;
-    if (!path || !*path) return waste_fail(err, WASTE_ARG, "the path of the container is empty");
-    c = waste_mem_zero(sizeof *c);
-    if (!c) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
     st = waste_manifest_open(&c->manifest, path, err);
     if (!st) st = waste_config_read(&c->config, c->manifest, err);
     if (!st) st = waste_tokenizer_open(&c->tokenizer, c->manifest->dir, c->config.vocab, err);
     if (!st) st = waste_chat_open(&c->chat, c->manifest->dir, c->tokenizer, err);
-    if (!st) st = describe(c, path, err);
-    if (st) {
-        waste_container_close(c);
-        return st;
+    return st ? st : describe(c, path, err);
+}
+
+uint64_t waste_container_key(const char *path)
+{
+    uint64_t id[2];
+
+    if (waste_path_identity(path, id, NULL)) return 0;
+    return (id[1] ^ id[0] << 40) | 1; /* odd: no address of the engine's own */
+}
+
+/* Its memory is its own: the caller may go while a read hangs. */
+typedef struct opening {
+    waste_container *container;
+    char *path;
+} opening;
+
+static waste_status read_all(void *ctx, const waste_cancel *left, waste_error *err)
+{
+    opening *o = ctx;
+
+    (void)left; /* all of it is short, unless a read hangs */
+    return waste_container_read(o->container, o->path, err);
+}
+
+static void drop(void *ctx)
+{
+    opening *o = ctx;
+
+    waste_container_close(o->container);
+    waste_mem_free(o->path);
+    waste_mem_free(o);
+}
+
+waste_status waste_container_open(waste_container **out, const char *path,
+                                  const waste_cancel *cancel, waste_error *err)
+{
+    opening *o;
+    waste_status st;
+
+    *out = NULL;
+    if (!path || !*path) return waste_fail(err, WASTE_ARG, "the path of the container is empty");
+    o = waste_mem_zero(sizeof *o);
+    if (o) o->container = waste_mem_zero(sizeof *o->container);
+    if (o) o->path = waste_mem_text(path, strlen(path));
+    if (!o || !o->container || !o->path) {
+        if (o) drop(o);
+        return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
     }
-    *out = c;
+    st = waste_aside_run(waste_container_key(path), read_all, drop, o, cancel, err);
+    if (st) return st;
+    *out = o->container;
+    o->container = NULL;
+    drop(o);
     return WASTE_OK;
 }
 

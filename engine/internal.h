@@ -58,6 +58,12 @@ struct waste_model {
     uint64_t opened_ns, faults;
 };
 
+/* Fills a zeroed container, on the calling thread (container.c). */
+waste_status waste_container_read(waste_container *c, const char *path, waste_error *err);
+/* What reads of the container at `path` are left behind under (base/aside.h); 0 when
+ * there is nothing at path (container.c). */
+uint64_t waste_container_key(const char *path);
+
 /* given, or the defaults, into *o; refuses what is out of range (waste.c). */
 waste_status waste_model_options_check(waste_model_options *o, const waste_model_options *given,
                                        waste_error *err);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/aside.h"
 #include "base/mem.h"
 #include "base/ram.h"
 #include "base/utf8.h"
@@ -159,11 +160,30 @@ static waste_status fill(waste_plan_report *out, const waste_container *c, const
     return st;
 }
 
-waste_status waste_plan_make(waste_plan_report *out, const char *path,
-                             const waste_model_options *opt, int probe, waste_error *err)
+/* A report that is being made, with copies of the caller's texts: the caller may go
+ * while a read hangs. */
+typedef struct making {
+    waste_plan_report report;
+    waste_model_options options;
+    char *path, *cpus;
+    int probe;
+} making;
+
+static void drop(void *ctx)
 {
-    waste_model_options o = {0};
-    waste_container *c = NULL;
+    making *k = ctx;
+
+    waste_plan_clear(&k->report);
+    waste_mem_free(k->cpus);
+    waste_mem_free(k->path);
+    waste_mem_free(k);
+}
+
+static waste_status make(void *ctx, const waste_cancel *left, waste_error *err)
+{
+    making *k = ctx;
+    const waste_model_options *o = &k->options;
+    waste_container *c = waste_mem_zero(sizeof *c);
     waste_tensors *t = NULL;
     waste_weights *w = NULL;
     waste_plan p = {0};
@@ -174,25 +194,53 @@ waste_status waste_plan_make(waste_plan_report *out, const char *path,
     waste_status st;
     int threads;
 
-    if (!out) return waste_fail(err, WASTE_ARG, "waste_plan_make: no place for the plan");
-    memset(out, 0, sizeof *out);
-    st = waste_model_options_check(&o, opt, err);
-    if (!st) st = waste_model_threads(&threads, &cpus, &list, &o, err);
-    if (!st) st = waste_container_open(&c, path, err);
+    (void)left; /* all of it is short, unless a read hangs */
+    if (!c) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", k->path);
+    st = waste_model_threads(&threads, &cpus, &list, o, err);
+    if (!st) st = waste_container_read(c, k->path, err);
     if (!st) st = waste_tensors_open(&t, c->manifest, err);
     if (!st) st = waste_weights_open(&w, t, c->manifest, &c->config, err);
     if (!st) {
         waste_ram_get(&ram, "");
-        st = waste_model_plan(&p, c, w, &o, threads, &ram, &below);
+        st = waste_model_plan(&p, c, w, o, threads, &ram, &below);
         if (st == WASTE_RAM_BUDGET && p.floor) st = WASTE_OK; /* a row will say so */
         if (st) waste_fail(err, st, "%s", below.text);
     }
-    if (!st) st = fill(out, c, &p, &ram, &o, probe, err);
+    if (!st) st = fill(&k->report, c, &p, &ram, o, k->probe, err);
     waste_weights_close(w);
     waste_tensors_close(t);
     waste_container_close(c);
-    if (st) waste_plan_clear(out);
     return st;
+}
+
+waste_status waste_plan_make(waste_plan_report *out, const char *path,
+                             const waste_model_options *opt, int probe, waste_error *err)
+{
+    waste_model_options o = {0};
+    making *k;
+    waste_status st;
+
+    if (!out) return waste_fail(err, WASTE_ARG, "waste_plan_make: no place for the plan");
+    memset(out, 0, sizeof *out);
+    st = waste_model_options_check(&o, opt, err);
+    if (st) return st;
+    if (!path || !*path) return waste_fail(err, WASTE_ARG, "the path of the container is empty");
+    k = waste_mem_zero(sizeof *k);
+    if (k) k->path = waste_mem_text(path, strlen(path));
+    if (k && o.cpus) k->cpus = waste_mem_text(o.cpus, strlen(o.cpus));
+    if (!k || !k->path || (o.cpus && !k->cpus)) {
+        if (k) drop(k);
+        return waste_fail(err, WASTE_NOMEM, "%s: out of memory", path);
+    }
+    k->options = o;
+    k->options.cpus = k->cpus;
+    k->probe = probe;
+    st = waste_aside_run(waste_container_key(path), make, drop, k, &o.cancel, err);
+    if (st) return st;
+    *out = k->report;
+    memset(&k->report, 0, sizeof k->report);
+    drop(k);
+    return WASTE_OK;
 }
 
 void waste_plan_clear(waste_plan_report *r)

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/aside.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -42,8 +43,8 @@ waste_status waste_model_options_check(waste_model_options *o, const waste_model
                           (int)o->precision);
     if (o->kv != WASTE_KV_F32 && o->kv != WASTE_KV_F16)
         return waste_fail(err, WASTE_ARG, "kv %d is neither f32 nor f16", (int)o->kv);
-    if (o->io_threads < -1 || o->io_threads > WASTE_READER_MOST)
-        return waste_fail(err, WASTE_ARG, "io_threads %d is not in -1..%d", o->io_threads,
+    if (o->io_threads < 0 || o->io_threads > WASTE_READER_MOST)
+        return waste_fail(err, WASTE_ARG, "io_threads %d is not in 0..%d", o->io_threads,
                           WASTE_READER_MOST);
     if (o->lookahead < -1 || o->lookahead > WASTE_LOOKAHEAD_MOST)
         return waste_fail(err, WASTE_ARG, "a lookahead of %d experts is not in -1..%d",
@@ -130,7 +131,7 @@ static waste_status open_cache(waste_model *m, waste_error *err)
     return WASTE_OK;
 }
 
-static waste_status open_experts(waste_model *m, waste_error *err)
+static waste_status open_experts(waste_model *m, const waste_cancel *cancel, waste_error *err)
 {
     const waste_config *c = &m->container->config;
     const waste_bank_shape shape = {c->layers, c->dense_layers, c->experts, c->moe_width,
@@ -139,7 +140,7 @@ static waste_status open_experts(waste_model *m, waste_error *err)
                            (m->options.buffered ? WASTE_BANKS_BUFFERED : 0);
     waste_status st;
 
-    st = waste_banks_open(&m->banks, m->container->manifest, &shape, flags, err);
+    st = waste_banks_open(&m->banks, m->container->manifest, &shape, flags, cancel, err);
     if (!st)
         st = waste_pack_experts(m->weights, m->banks, &m->kernels, c,
                                 &m->container->manifest->quant, err);
@@ -179,17 +180,22 @@ static waste_status hold_pool(waste_model *m, waste_error *err)
     return WASTE_OK;
 }
 
-static waste_status open_parts(waste_model *m, const char *path, const waste_model_options *opt,
+static waste_status open_container(waste_model *m, const char *path, waste_error *err)
+{
+    m->container = waste_mem_zero(sizeof *m->container);
+    if (!m->container) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
+    return waste_container_read(m->container, path, err);
+}
+
+static waste_status open_parts(waste_model *m, const char *path, const waste_cancel *cancel,
                                waste_error *err)
 {
     const waste_config *c;
     waste_status st;
 
-    st = waste_model_options_check(&m->options, opt, err);
-    if (st) return st;
     m->has_turn = pthread_mutex_init(&m->turn, NULL) == 0;
     if (!m->has_turn) return waste_fail(err, WASTE_NOMEM, "no lock could be made for the model");
-    st = waste_container_open(&m->container, path, err);
+    st = open_container(m, path, err);
     if (st) return st;
     c = &m->container->config;
     if (m->options.exclusive) st = waste_lock_take(&m->lock, path, err);
@@ -202,36 +208,98 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_mod
     st = waste_tensors_open(&m->tensors, m->container->manifest, err);
     if (!st) st = waste_weights_open(&m->weights, m->tensors, m->container->manifest, c, err);
     if (!st) st = plan(m, err);
-    if (!st) st = waste_tensors_load(m->tensors, err);
-    if (!st) st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, err);
+    if (!st) st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, m->threads, cancel, err);
     if (!st) st = waste_scratch_open(&m->scratch, c, WASTE_FORWARD_ROWS, m->threads, err);
-    if (!st && has_experts(c)) st = open_experts(m, err);
+    if (!st && has_experts(c)) st = open_experts(m, cancel, err);
     if (!st) st = waste_combine_open(&m->combine, m, err);
     if (!st) st = waste_prefix_open(&m->prefix, err);
+    if (!st && m->options.usage) waste_stats_warm(m, m->options.usage);
     return st;
+}
+
+/* A model that is being opened, with copies of the caller's texts: the caller may go
+ * while a read hangs. */
+typedef struct opening {
+    waste_model *model;
+    char *path, *usage, *kernels, *cpus;
+} opening;
+
+static waste_status open_all(void *ctx, const waste_cancel *left, waste_error *err)
+{
+    opening *o = ctx;
+
+    return open_parts(o->model, o->path, left, err);
+}
+
+static void drop(void *ctx)
+{
+    opening *o = ctx;
+
+    waste_model_close(o->model);
+    waste_mem_free(o->cpus);
+    waste_mem_free(o->kernels);
+    waste_mem_free(o->usage);
+    waste_mem_free(o->path);
+    waste_mem_free(o);
+}
+
+/* 0 when there is no memory for it. */
+static int copy_text(char **to, const char *text)
+{
+    *to = text ? waste_mem_text(text, strlen(text)) : NULL;
+    return !text || *to;
+}
+
+static waste_status prepare(opening **out, const char *path, const waste_model_options *opt,
+                            waste_error *err)
+{
+    opening *o = waste_mem_zero(sizeof *o);
+    waste_model *m = o ? waste_mem_zero(sizeof *m) : NULL;
+    waste_model_options *copy = m ? &m->options : NULL;
+    waste_status st = WASTE_OK;
+
+    if (o) o->model = m;
+    if (m) {
+        m->process = waste_process_id();
+        m->opened_ns = waste_clock_ns();
+        m->faults = waste_process_faults();
+        st = waste_model_options_check(copy, opt, err);
+    }
+    if (!st && !(m && copy_text(&o->path, path) && copy_text(&o->usage, copy->usage) &&
+                 copy_text(&o->kernels, copy->kernels) && copy_text(&o->cpus, copy->cpus)))
+        st = waste_fail(err, WASTE_NOMEM, "%s: out of memory", path);
+    if (st) {
+        if (o) drop(o);
+        return st;
+    }
+    copy->usage = o->usage;
+    copy->kernels = o->kernels;
+    copy->cpus = o->cpus;
+    *out = o;
+    return WASTE_OK;
 }
 
 waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
                               waste_error *err)
 {
+    opening *o;
     waste_model *m;
     waste_status st;
 
     if (!out) return waste_fail(err, WASTE_ARG, "waste_model_open: no place for the model");
     *out = NULL;
     if (!path) return waste_fail(err, WASTE_ARG, "waste_model_open: no path");
-    m = waste_mem_zero(sizeof *m);
-    if (!m) return waste_fail(err, WASTE_NOMEM, "%s: out of memory", path);
-    m->process = waste_process_id();
-    m->opened_ns = waste_clock_ns();
-    m->faults = waste_process_faults();
-    st = open_parts(m, path, opt, err);
-    if (st) {
-        waste_model_close(m);
-        return st;
-    }
-    if (m->options.usage) waste_stats_warm(m, m->options.usage);
-    m->options.usage = m->options.kernels = m->options.cpus = NULL; /* the caller's text */
+    st = prepare(&o, path, opt, err);
+    if (st) return st;
+    m = o->model;
+    st = waste_aside_run(waste_container_key(path), open_all, drop, o, opt ? &opt->cancel : NULL,
+                         err);
+    if (st) return st;
+    /* the caller's, and texts that go now */
+    memset(&m->options.cancel, 0, sizeof m->options.cancel);
+    m->options.usage = m->options.kernels = m->options.cpus = NULL;
+    o->model = NULL;
+    drop(o);
     *out = m;
     return WASTE_OK;
 }
@@ -254,6 +322,11 @@ void waste_model_close(waste_model *m)
     waste_lock_release(m->lock);
     if (m->has_turn) pthread_mutex_destroy(&m->turn);
     waste_mem_free(m);
+}
+
+void waste_settle(void)
+{
+    waste_aside_settle(0);
 }
 
 const waste_container *waste_model_container(const waste_model *m)

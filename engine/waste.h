@@ -118,7 +118,11 @@ typedef struct waste_bank_info {
     int codebook_base;
 } waste_bank_info;
 
-waste_status waste_container_open(waste_container **out, const char *path, waste_error *err);
+/* cancel may be NULL, in waste_model_options too. A call that it ends while a read hangs
+ * returns at once, and what was being opened is taken apart when that read ends: see
+ * waste_settle. */
+waste_status waste_container_open(waste_container **out, const char *path,
+                                  const waste_cancel *cancel, waste_error *err);
 void waste_container_close(waste_container *c);
 const waste_info *waste_container_info(const waste_container *c); /* borrowed */
 size_t waste_container_tensors(const waste_container *c);
@@ -192,7 +196,7 @@ typedef struct waste_model_options {
     waste_kv kv;
     int verify;          /* check every record's crc32 when it is read */
     int buffered;        /* read experts through the page cache, not past it */
-    int io_threads;      /* reader threads; 0: the default; -1: reads are synchronous */
+    int io_threads;      /* that read experts, 1..16; 0: the default (2) */
     int lookahead;       /* experts guessed per layer; 0: the default (6); -1: none */
     int exclusive;       /* refuse a container that another process owns */
     const char *usage;   /* hotlist file to warm the cache from; NULL: none. Read at
@@ -204,6 +208,7 @@ typedef struct waste_model_options {
                           * for each physical core; at most 64 */
     const char *cpus;    /* CPUs that they are bound to, like "0-5,8"; NULL: none. The
                           * calling thread is bound while a step runs */
+    waste_cancel cancel; /* of the call that is given these options */
 } waste_model_options;
 
 typedef struct waste_model_stats {
@@ -233,7 +238,12 @@ typedef struct waste_model_stats {
 
 waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
                               waste_error *err);
+/* Waits for reads that have begun, and for no more. */
 void waste_model_close(waste_model *m);
+/* Calls that were cancelled while a read hung have left threads behind, which end when
+ * their reads do. Waits for all of them: before the library is unloaded, and where
+ * nothing may be left running. */
+void waste_settle(void);
 const waste_container *waste_model_container(const waste_model *m); /* borrowed */
 int64_t waste_model_context(const waste_model *m);
 void waste_model_stats_get(waste_model *m, waste_model_stats *out);

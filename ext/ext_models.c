@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "ext_args.h"
 #include "ext_direct.h"
+#include "ext_interrupt.h"
 #include "ext_usage.h"
 
 SQLITE_EXTENSION_INIT3
@@ -162,7 +163,7 @@ void waste_models_conn_release(void *conn)
     if (!c || --c->refs) return;
     while (c->held) held_drop(c, c->held);
     waste_mem_free(c);
-    atomic_fetch_sub(&conns, 1);
+    if (atomic_fetch_sub(&conns, 1) == 1) waste_settle(); /* the library may be unloaded next */
 }
 
 sqlite3 *waste_models_db(const waste_conn *c)
@@ -350,6 +351,8 @@ static waste_status container_at(waste_lease *out, waste_conn *c, const char *pa
 {
     waste_place place;
     waste_held *h;
+    waste_interrupt stop;
+    waste_cancel cancel;
     waste_status st = waste_shared_place(&place, path, err);
 
     if (st) return st;
@@ -357,7 +360,10 @@ static waste_status container_at(waste_lease *out, waste_conn *c, const char *pa
     if (!h) {
         h = held_new(c, path, &place);
         if (!h) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", path);
-        st = waste_container_open(&h->opened, path, err);
+        waste_interrupt_begin(&stop, c->db);
+        cancel = waste_interrupt_cancel(&stop);
+        st = waste_container_open(&h->opened, path, &cancel, err);
+        waste_interrupt_end(&stop);
         if (st) {
             held_drop(c, h);
             return st;

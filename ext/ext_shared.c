@@ -143,7 +143,7 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
 
     waste_model_stats_get(s->model, &now);
     guesses = in_force(a->lookahead, now.lookahead);
-    threads = in_force(a->io_threads, now.io_threads);
+    threads = a->io_threads ? a->io_threads : now.io_threads;
     computing = a->threads ? a->threads : now.threads;
     if ((given & WASTE_GIVEN_BUDGET) && a->budget != b->budget) {
         snprintf(is, 64, "budget %llu", (unsigned long long)a->budget);
@@ -164,9 +164,9 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
     } else if ((given & WASTE_GIVEN_DIRECT_IO) && !a->buffered != !b->buffered) {
         snprintf(is, 64, "direct_io %s", a->buffered ? "off" : "on");
         snprintf(want, 64, "%s", b->buffered ? "off" : "on");
-    } else if ((given & WASTE_GIVEN_IO_THREADS) && threads != b->io_threads) {
-        snprintf(is, 64, "io_threads %d", shown(threads));
-        snprintf(want, 64, "%d", shown(b->io_threads));
+    } else if ((given & WASTE_GIVEN_IO_THREADS) && b->io_threads && threads != b->io_threads) {
+        snprintf(is, 64, "io_threads %d", threads);
+        snprintf(want, 64, "%d", b->io_threads);
     } else if ((given & WASTE_GIVEN_LOOKAHEAD) && guesses != b->lookahead) {
         snprintf(is, 64, "lookahead %d", shown(guesses));
         snprintf(want, 64, "%d", shown(b->lookahead));
@@ -231,9 +231,11 @@ static waste_status join(waste_shared *s, const char *path, const waste_place *p
 }
 
 /* s is OPENING, by us; the lock is not held. */
-static waste_status open_entry(waste_shared *s, const char *path, waste_error *err)
+static waste_status open_entry(waste_shared *s, const char *path, const waste_cancel *cancel,
+                               waste_error *err)
 {
     waste_usage_choice *u = &s->wish.usage;
+    waste_model_options options;
     waste_status st = WASTE_OK;
 
     if (u->kind == WASTE_USAGE_INSIDE)
@@ -241,7 +243,9 @@ static waste_status open_entry(waste_shared *s, const char *path, waste_error *e
     if (u->kind == WASTE_USAGE_INSIDE || u->kind == WASTE_USAGE_FILE)
         s->wish.options.usage = u->path;
     if (s->wish.cpus[0]) s->wish.options.cpus = s->wish.cpus;
-    if (!st) st = waste_model_open(&s->model, path, &s->wish.options, err);
+    options = s->wish.options;
+    if (cancel) options.cancel = *cancel;
+    if (!st) st = waste_model_open(&s->model, path, &options, err);
     enter();
     if (st)
         unlink_entry(s);
@@ -277,7 +281,7 @@ waste_status waste_shared_hold(waste_shared **out, const char *path, const waste
         waste_mem_free(fresh);
     } else {
         s = fresh;
-        st = open_entry(s, path, err);
+        st = open_entry(s, path, cancel, err);
     }
     if (!st) *out = s;
     return st;

@@ -91,13 +91,12 @@ static waste_status read_direct_io(const waste_json *j, void *into, waste_error 
     return WASTE_OK;
 }
 
-/* 0 is none, for which the engine says -1: its 0 is the default. */
 static int read_count(const waste_json *j, int64_t most, int *into)
 {
     int64_t n;
 
     if (waste_json_int(j, &n) || n < 0 || n > most) return -1;
-    *into = n ? (int)n : -1;
+    *into = (int)n;
     return 0;
 }
 
@@ -107,20 +106,21 @@ static waste_status read_io_threads(const waste_json *j, void *into, waste_error
     return read_count(j, MAX_IO_THREADS, into) ? WASTE_ARG : WASTE_OK;
 }
 
+/* 0 is none, for which the engine says -1: its 0 is the default. */
 static waste_status read_lookahead(const waste_json *j, void *into, waste_error *err)
 {
+    int n;
+
     (void)err;
-    return read_count(j, MAX_LOOKAHEAD, into) ? WASTE_ARG : WASTE_OK;
+    if (read_count(j, MAX_LOOKAHEAD, &n)) return WASTE_ARG;
+    *(int *)into = n ? n : -1;
+    return WASTE_OK;
 }
 
 static waste_status read_threads(const waste_json *j, void *into, waste_error *err)
 {
-    int64_t n;
-
     (void)err;
-    if (waste_json_int(j, &n) || n < 0 || n > WASTE_POOL_MOST) return WASTE_ARG;
-    *(int *)into = (int)n;
-    return WASTE_OK;
+    return read_count(j, WASTE_POOL_MOST, into) ? WASTE_ARG : WASTE_OK;
 }
 
 /* Checked where the model opens, and here so that a wrong one is named at once. */
@@ -160,7 +160,7 @@ static const waste_option model_options[] = {
     {"direct_io", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.buffered), 0, 0, "true or false",
      read_direct_io},
     {"io_threads", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.io_threads), 0, 0,
-     "an integer from 0 to 16", read_io_threads},
+     "an integer from 0 to 16 (0: the default)", read_io_threads},
     {"lookahead", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.lookahead), 0, 0,
      "an integer from 0 to 64", read_lookahead},
     {"exclusive", WASTE_OPTION_BOOL, OF_MODEL, AT(options.exclusive), 0, 0, "true or false", NULL},

@@ -233,10 +233,17 @@ static void let_go(waste_conn *conn, const waste_model_ref *row)
         waste_models_close(conn, row);
 }
 
-static waste_status check_container(waste_container **out, const char *path, waste_error *err)
+static waste_status check_container(waste_container **out, sqlite3 *db, const char *path,
+                                    waste_error *err)
 {
-    waste_status st = waste_container_open(out, path, err);
+    waste_interrupt stop;
+    waste_cancel cancel;
+    waste_status st;
 
+    waste_interrupt_begin(&stop, db);
+    cancel = waste_interrupt_cancel(&stop);
+    st = waste_container_open(out, path, &cancel, err);
+    waste_interrupt_end(&stop);
     if (!st) st = waste_container_check_arch(*out, err);
     if (!st) st = waste_container_check_chat(*out, err);
     return st;
@@ -255,7 +262,7 @@ static waste_status register_model(waste_buf *out, waste_conn *conn, int argc, s
     if (!st) st = waste_args_name(argv[1], "waste_register: the path", &path, err);
     if (!st) st = check_name(name, err);
     if (!st) st = check_options(&row.options, argc > 2 ? argv[2] : NULL, err);
-    if (!st) st = check_container(&c, path, err);
+    if (!st) st = check_container(&c, waste_models_db(conn), path, err);
     if (!st) {
         /* whoever opens the database later has another current directory */
         full = realpath(path, NULL);

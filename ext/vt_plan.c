@@ -71,6 +71,7 @@ static waste_status start(waste_cursor *base, waste_error *err)
 
     if (st) return st;
     st = read_options(&wish, &probe, &ref, base->args.v[1], err);
+    wish.options.cancel = waste_interrupt_cancel(&base->stop);
     if (!st) st = waste_plan_make(&c->plan, ref.path, &wish.options, probe, err);
     waste_models_ref_clear(&ref);
     return st;

@@ -15,4 +15,10 @@
  * err may be NULL. */
 waste_status waste_fail(waste_error *err, waste_status st, const char *fmt, ...) WASTE_PRINTF(3, 4);
 
+/* Whether the caller wants the call to end; cancel may be NULL. */
+static inline int waste_asked(const waste_cancel *cancel)
+{
+    return cancel && cancel->asked && cancel->asked(cancel->ctx);
+}
+
 #endif

@@ -23,6 +23,9 @@ waste_status waste_file_size(const waste_file *f, const char *path, uint64_t *si
  * file is an error. `path` is for the message only. */
 waste_status waste_file_read(const waste_file *f, const char *path, void *to, size_t n,
                              uint64_t offset, waste_error *err);
+/* 1 when all n bytes are in the system's memory, from where they have been copied; 0
+ * when that would take waiting, or the system cannot tell. */
+int waste_file_read_now(const waste_file *f, void *to, size_t n, uint64_t offset);
 waste_status waste_file_write(const waste_file *f, const char *path, const void *from, size_t n,
                               waste_error *err);
 /* Data and, through rename, the name itself are on disk when these return. */

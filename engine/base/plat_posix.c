@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,6 +85,18 @@ waste_status waste_file_read(const waste_file *f, const char *path, void *to, si
         offset += (uint64_t)got;
     }
     return WASTE_OK;
+}
+
+int waste_file_read_now(const waste_file *f, void *to, size_t n, uint64_t offset)
+{
+#if defined(RWF_NOWAIT)
+    const struct iovec part = {to, n};
+
+    return n == 0 || preadv2(f->fd, &part, 1, (off_t)offset, RWF_NOWAIT) == (ssize_t)n;
+#else
+    (void)f, (void)to, (void)offset;
+    return n == 0;
+#endif
 }
 
 /* ---- past the page cache ------------------------------------------------ */

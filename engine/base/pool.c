@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -391,22 +390,17 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The host's signals stay with the host's threads. Fewer than asked for is no error. */
+/* Fewer than asked for is no error. */
 static void start_workers(waste_pool *p, int threads)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     while (p->size < threads) {
         worker *w = p->worker + p->size;
 
         w->pool = p;
         w->number = p->size;
-        if (pthread_create(&w->thread, NULL, work, w) != 0) break;
+        if (waste_process_thread(&w->thread, 0, work, w) != 0) break;
         p->size++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* Every thread to its CPU; the caller's is only tried. */

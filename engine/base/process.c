@@ -2,6 +2,7 @@
 #include "base/process.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +17,22 @@ uint64_t waste_process_faults(void)
     struct rusage u;
 
     return getrusage(RUSAGE_SELF, &u) == 0 && u.ru_majflt > 0 ? (uint64_t)u.ru_majflt : 0;
+}
+
+int waste_process_thread(pthread_t *out, size_t stack, void *(*run)(void *), void *ctx)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+
+    if (rc) return rc;
+    if (stack) (void)pthread_attr_setstacksize(&attr, stack);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(out, &attr, run, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return rc;
 }
 
 int waste_process_enter(waste_process_gate *g)

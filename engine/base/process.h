@@ -5,12 +5,17 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Differs between a process and the children it forked: whoever stored it can
  * tell that it is now the copy of somebody else's memory, whose threads are not
  * there. */
 int64_t waste_process_id(void);
+
+/* A thread that none of the host's signals reach. stack: its bytes, 0 for the system's
+ * choice. 0, or why there is none (errno). */
+int waste_process_thread(pthread_t *out, size_t stack, void *(*run)(void *), void *ctx);
 
 uint64_t waste_process_faults(void); /* page faults so far that needed the disk */
 

@@ -331,19 +331,19 @@ static waste_status begin(waste_pass *p)
     const waste_config *c = p->config;
     const int pairs = c->n_mla ? waste_rope_pairs(c) : 0;
     waste_scratch *s = p->s;
-    waste_status st = WASTE_OK;
+    int32_t token[WASTE_FORWARD_ROWS];
     size_t t;
 
     for (t = 0; t < p->n; t++) p->rows[t].seq->planned = p->rows[t].seq->length;
-    for (t = 0; t < p->n && !st; t++) {
+    for (t = 0; t < p->n; t++) {
         const int64_t at = p->rows[t].seq->planned++;
 
         if (c->n_mla) s->position[t] = at;
         if (pairs) waste_rope_angles(p->weights->rope, pairs, at, s->turn + t * 2 * (size_t)pairs);
-        st = waste_tensors_row(p->tensors, p->weights->embedding, p->rows[t].token,
-                               s->x + t * (size_t)c->hidden, p->err);
+        token[t] = p->rows[t].token;
     }
-    return st;
+    return waste_tensors_rows(p->tensors, p->weights->embedding, token, p->n, s->x, p->cancel,
+                              p->err);
 }
 
 typedef struct ends {

@@ -6,30 +6,42 @@
 
 /* ---- trunk -------------------------------------------------------------- */
 
-/* Rearranging happens tile by tile through one buffer that suits the largest. */
+/* Rearranging happens tile by tile through a buffer of the thread's that suits the
+ * largest. */
 typedef struct packer {
     const waste_kernels *kernels;
     waste_tensors *tensors;
-    void *temp; /* NULL: only `bytes` is found */
-    size_t bytes;
+    char *temp;   /* [threads][bytes] */
+    size_t bytes; /* a multiple of 64 */
 } packer;
 
+static size_t up64(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+/* Handles have no bytes yet, and those of tensors that stay on disk never will. */
 static void matrix(packer *p, const waste_tensor *x)
 {
-    waste_tensor *own;
     waste_matrix m;
     size_t bytes;
 
-    if (!x || !x->data || x->fmt == WASTE_FMT_F32 || x->tiled) return;
+    if (!x || x->fmt == WASTE_FMT_F32) return;
     m = waste_weights_matrix(x);
-    bytes = waste_kernels_pack_bytes(&m);
+    bytes = up64(waste_kernels_pack_bytes(&m));
     if (bytes > p->bytes) p->bytes = bytes;
-    if (!p->temp) return;
+    waste_tensors_arrange(p->tensors, x);
+}
+
+static void arrange(void *ctx, int thread, waste_tensor *rows)
+{
+    const packer *p = ctx;
+    waste_matrix m = waste_weights_matrix(rows);
+
     /* the bytes are the tensors' own block, which nobody else reads yet */
-    own = waste_tensors_change(p->tensors, x);
-    p->kernels->pack_matrix(&m, (void *)(uintptr_t)x->data, (uint16_t *)(uintptr_t)x->scales,
-                            p->temp);
-    own->tiled = m.tiled;
+    p->kernels->pack_matrix(&m, (void *)(uintptr_t)rows->data, (uint16_t *)(uintptr_t)rows->scales,
+                            p->temp + (size_t)thread * p->bytes);
+    rows->tiled = m.tiled;
 }
 
 /* kv_b stays as it is: half of its rows are taken by columns. */
@@ -54,26 +66,24 @@ static void all_matrices(packer *p, const waste_weights *w, const waste_config *
 }
 
 waste_status waste_pack_trunk(waste_weights *w, waste_tensors *t, const waste_kernels *k,
-                              const waste_config *c, waste_error *err)
+                              const waste_config *c, int threads, const waste_cancel *cancel,
+                              waste_error *err)
 {
     packer p = {k, t, NULL, 0};
+    waste_tensors_how how = {threads, arrange, &p};
+    waste_status st;
 
-    if (!k->pack_matrix) return WASTE_OK;
-    all_matrices(&p, w, c);
-    if (!p.bytes) return WASTE_OK;
-    p.temp = waste_mem_aligned(64, p.bytes);
-    if (!p.temp) return waste_fail(err, WASTE_NOMEM, "no memory for rearranging the trunk");
-    all_matrices(&p, w, c);
+    if (how.threads > WASTE_TENSORS_THREADS) how.threads = WASTE_TENSORS_THREADS;
+    if (k->pack_matrix) all_matrices(&p, w, c);
+    if (p.bytes) p.temp = waste_mem_aligned(64, (size_t)how.threads * p.bytes);
+    if (p.bytes && !p.temp)
+        return waste_fail(err, WASTE_NOMEM, "no memory for rearranging the trunk");
+    st = waste_tensors_load(t, &how, cancel, err);
     waste_mem_free(p.temp);
-    return WASTE_OK;
+    return st;
 }
 
 /* ---- experts ------------------------------------------------------------ */
-
-static size_t up64(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
 
 /* In f32 as many bytes as the books themselves, with a header for each matrix. */
 uint64_t waste_pack_layer_bytes(const waste_quant *q)

@@ -1,15 +1,16 @@
-/* Brings weights into the order that the kernels in force want: trunk matrices once
- * after loading, codebooks once, expert records as each is read. With the plain
- * table nothing happens. On the thread that opens the model. */
+/* Brings weights into the order that the kernels in force want: trunk matrices as they
+ * are loaded, codebooks once, expert records as each is read. With the plain table
+ * nothing happens. On the thread that opens the model. */
 #ifndef WASTE_PACK_H
 #define WASTE_PACK_H
 
 #include "model/weights.h"
 #include "store/bank.h"
 
-/* After waste_tensors_load, before any pass. */
+/* Loads what the weights ask for, by so many threads, each rearranging what it has read. */
 waste_status waste_pack_trunk(waste_weights *w, waste_tensors *t, const waste_kernels *k,
-                              const waste_config *c, waste_error *err);
+                              const waste_config *c, int threads, const waste_cancel *cancel,
+                              waste_error *err);
 
 /* After waste_banks_open, before the first record is read. `w` and `k` must outlive
  * `b`'s last read. */

@@ -160,7 +160,8 @@ static waste_status open_bank(waste_banks *b, int layer, waste_error *err)
 }
 
 waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
-                              const waste_bank_shape *shape, unsigned flags, waste_error *err)
+                              const waste_bank_shape *shape, unsigned flags,
+                              const waste_cancel *cancel, waste_error *err)
 {
     waste_banks *b;
     int i;
@@ -177,7 +178,9 @@ waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
     b->index_range = 1 << m->quant.index_bits;
     for (i = 0; i < WASTE_MAX_LAYERS; i++) b->bank[i].file.fd = WASTE_FILE_CLOSED;
     waste_record_layout_of(&b->layout, &m->quant, shape->width, shape->input);
-    for (i = shape->first_moe; !st && i < shape->layers; i++) st = open_bank(b, i, err);
+    for (i = shape->first_moe; !st && i < shape->layers; i++)
+        st = waste_asked(cancel) ? waste_fail(err, WASTE_CANCELLED, "cancelled while opening")
+                                 : open_bank(b, i, err);
     if (!st && shape->first_moe < shape->layers) st = read_codebooks(b, err);
     if (st) {
         waste_banks_close(b);

@@ -24,9 +24,11 @@ typedef struct waste_bank_shape {
  * f32. `m` must outlive the result; `shape` is copied and has passed
  * waste_config_read against it. A bank that is shorter than its records is
  * refused here (WASTE_FORMAT, naming file and layer). Each is read past the page
- * cache if one real read of a record shows that it can be, otherwise through it. */
+ * cache if one real read of a record shows that it can be, otherwise through it.
+ * `cancel` (may be NULL) is asked before each. */
 waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
-                              const waste_bank_shape *shape, unsigned flags, waste_error *err);
+                              const waste_bank_shape *shape, unsigned flags,
+                              const waste_cancel *cancel, waste_error *err);
 void waste_banks_close(waste_banks *b);
 /* Largest record of all banks: the size of a cache slot. 0 without experts. */
 uint64_t waste_banks_slot_bytes(const waste_banks *b);

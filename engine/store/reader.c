@@ -6,10 +6,10 @@
 #include "store/reader.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/process.h"
 
 #define STACK_BYTES ((size_t)1 << 18)
 
@@ -115,23 +115,13 @@ static void *reader_thread(void *ctx)
 
 /* ---- open, close ------------------------------------------------------------ */
 
-/* The host's signals are not for these threads. */
 static void start_threads(waste_reader *r, int threads)
 {
-    sigset_t all, before;
-    pthread_attr_t attr;
-
-    if (pthread_attr_init(&attr) != 0) return;
-    (void)pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&r->lock);
     while (r->n_threads < threads &&
-           pthread_create(&r->thread[r->n_threads], &attr, reader_thread, r) == 0)
+           waste_process_thread(&r->thread[r->n_threads], STACK_BYTES, reader_thread, r) == 0)
         r->n_threads++;
     pthread_mutex_unlock(&r->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
 }
 
 waste_status waste_reader_open(waste_reader **out, const waste_banks *banks, int threads,

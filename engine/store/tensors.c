@@ -1,27 +1,33 @@
-/* Trunk tensors by handle: see tensors.h. Names are resolved, shapes checked and
- * data read on the thread that opens the model; afterwards only
- * waste_tensors_row touches the file, with positional reads.
+/* Trunk tensors by handle: see tensors.h. Names are resolved and shapes checked on the
+ * thread that opens the model, data is read by it and its helpers; afterwards only
+ * waste_tensors_rows touches the file, with positional reads.
  *
  * One `want` per tensor that was asked for, however often; all resident data is
  * one block, laid out in the order of the file so that loading reads forward. */
 #include "store/tensors.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/aside.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "kernels/quant.h"
 
-#define PART   ((uint64_t)8 << 20)  /* largest read */
-#define AHEAD  ((uint64_t)32 << 20) /* asked of the disk before it is needed */
-#define BEHIND ((uint64_t)64 << 20) /* kept in the page cache at most, after use */
+#define SLICE       ((int64_t)2 << 20)   /* bytes of rows that are read together, about */
+#define TILE        64                   /* rows that stay together */
+#define AHEAD       ((uint64_t)32 << 20) /* asked of the disk before it is needed */
+#define STACK_BYTES ((size_t)1 << 18)
 
 typedef struct want {
     waste_tensor tensor;
     const waste_trunk_entry *entry;
     int resident;
+    int arrange; /* its rows are rearranged when they are there */
+    int tiled;   /* they were */
     struct want *next;
 } want;
 
@@ -31,14 +37,6 @@ typedef struct slot {
     const want *from;
     struct slot *next;
 } slot;
-
-/* A stretch of the file and where it goes. */
-typedef struct piece {
-    uint64_t off, bytes;
-    void *to;
-    want *of;
-    int is_scales;
-} piece;
 
 struct waste_tensors {
     const waste_manifest *manifest;
@@ -52,6 +50,12 @@ struct waste_tensors {
     size_t block_bytes;
     int loaded;
 };
+
+/* What reads of rows are left behind under: an address, so it is even. */
+static uint64_t key_of(const waste_tensors *t)
+{
+    return (uint64_t)(uintptr_t)t;
+}
 
 waste_status waste_tensors_open(waste_tensors **out, const waste_manifest *m, waste_error *err)
 {
@@ -82,6 +86,7 @@ waste_status waste_tensors_open(waste_tensors **out, const waste_manifest *m, wa
 void waste_tensors_close(waste_tensors *t)
 {
     if (!t) return;
+    waste_aside_settle(key_of(t));
     while (t->wants) {
         want *w = t->wants;
         t->wants = w->next;
@@ -208,123 +213,375 @@ waste_status waste_tensors_vector(waste_tensors *t, const char *name, int64_t n,
     return WASTE_OK;
 }
 
+void waste_tensors_arrange(waste_tensors *t, const waste_tensor *x)
+{
+    want *w;
+
+    for (w = t->wants; w; w = w->next)
+        if (&w->tensor == x) w->arrange = 1;
+}
+
 /* ---- loading ---------------------------------------------------------- */
+
+/* Rows lo..hi-1 of a tensor: what one thread reads and arranges at a time. */
+typedef struct slice {
+    want *of;
+    int64_t lo, hi;
+} slice;
+
+typedef struct helper {
+    struct load *load;
+    int number;
+    pthread_t thread;
+} helper;
+
+/* Threads take slices in the order of the file. What comes next is asked of the disk
+ * AHEAD bytes in front, so that many small tensors cost no more than one large one and
+ * it is busy while rows are arranged; what was read leaves the page cache, where it
+ * would stand a second time. */
+typedef struct load {
+    const waste_tensors *tensors;
+    waste_tensors_how how;
+    const slice *slice;
+    size_t n;
+    pthread_mutex_t lock; /* guards what follows */
+    size_t next, ahead;   /* slices that were taken, and asked of the disk */
+    uint64_t bytes_ahead; /* of those between the two */
+    int stop;
+    size_t failed; /* the first slice that did; n: none */
+    waste_status status;
+    waste_error error;
+} load;
 
 static int by_offset(const void *a, const void *b)
 {
-    const piece *x = a, *y = b;
+    const want *x = *(want *const *)a, *y = *(want *const *)b;
 
-    return (x->off > y->off) - (x->off < y->off);
+    return (x->entry->off > y->entry->off) - (x->entry->off < y->entry->off);
 }
 
-/* The resident pieces in file order; returns how many. */
-static size_t list_pieces(const waste_tensors *t, piece *p)
+/* The resident ones in file order; returns how many. */
+static size_t list_wants(const waste_tensors *t, want **list)
 {
     size_t n = 0;
     want *w;
 
-    for (w = t->wants; w; w = w->next) {
-        if (!w->resident) continue;
-        p[n++] = (piece){w->entry->off, w->entry->payload_bytes, NULL, w, 0};
-        if (w->entry->scale_bytes)
-            p[n++] = (piece){w->entry->scale_off, w->entry->scale_bytes, NULL, w, 1};
-    }
-    qsort(p, n, sizeof *p, by_offset);
+    for (w = t->wants; w; w = w->next)
+        if (w->resident) list[n++] = w;
+    qsort(list, n, sizeof *list, by_offset);
     return n;
 }
 
-/* Base NULL only measures. */
-static size_t carve(piece *p, size_t n, char *base, int *overflow)
+/* Where their bytes go. Base NULL only measures. */
+static size_t carve(want **list, size_t n, char *base, int *overflow)
 {
     waste_arena a = {base, 0, 0};
     size_t i;
 
-    for (i = 0; i < n; i++) p[i].to = waste_arena_take(&a, (size_t)p[i].bytes, 1);
+    for (i = 0; i < n; i++) {
+        const waste_trunk_entry *e = list[i]->entry;
+
+        list[i]->tensor.data = waste_arena_take(&a, (size_t)e->payload_bytes, 1);
+        if (e->scale_bytes)
+            list[i]->tensor.scales = waste_arena_take(&a, (size_t)e->scale_bytes, 1);
+    }
     *overflow = a.overflow;
     return a.used;
 }
 
-/* Where the file is being read. The disk is kept busy AHEAD bytes in front, so
- * that many small tensors cost no more than one large one; what lies behind leaves
- * the page cache, where it would stand a second time. */
-typedef struct stream {
-    uint64_t ahead, dropped; /* asked for, and dropped, up to here */
-} stream;
-
-static void move_on(const waste_tensors *t, stream *s, uint64_t at)
+/* to NULL only counts. */
+static size_t cut(want *const *list, size_t n, slice *to)
 {
-    for (s->ahead = s->ahead < at ? at : s->ahead; s->ahead < at + AHEAD; s->ahead += PART)
-        waste_file_ahead(&t->file, s->ahead, PART);
-    if (at < s->dropped + BEHIND) return;
-    waste_file_drop(&t->file, s->dropped, at - s->dropped);
-    s->dropped = at;
+    size_t i, count = 0;
+    int64_t lo;
+
+    for (i = 0; i < n; i++) {
+        const waste_tensor *x = &list[i]->tensor;
+        const int64_t tiles = SLICE / TILE / x->row_bytes + 1, rows = tiles * TILE;
+
+        for (lo = 0; lo < x->rows; lo += rows, count++)
+            if (to) to[count] = (slice){list[i], lo, x->rows - lo < rows ? x->rows : lo + rows};
+    }
+    return count;
 }
 
-static waste_status read_piece(const waste_tensors *t, const piece *p, stream *s, waste_error *err)
+/* Bytes of rows in the file: payload, scales. */
+typedef struct range {
+    uint64_t off, bytes;
+} range;
+
+static void ranges_at(const waste_tensor *x, int64_t lo, int64_t hi, range r[2])
 {
+    const uint64_t first = (uint64_t)lo, n = (uint64_t)(hi - lo);
+    const uint64_t row = (uint64_t)x->row_bytes, scales = 2 * (uint64_t)x->n_groups;
+
+    r[0] = (range){x->off + first * row, n * row};
+    r[1] = (range){x->scale_off + first * scales, n * scales};
+}
+
+static void ranges_of(const slice *s, range r[2])
+{
+    ranges_at(&s->of->tensor, s->lo, s->hi, r);
+}
+
+static uint64_t bytes_of(const slice *s)
+{
+    range r[2];
+
+    ranges_of(s, r);
+    return r[0].bytes + r[1].bytes;
+}
+
+/* The matrix of these rows alone. */
+static waste_tensor rows_of(const slice *s)
+{
+    waste_tensor x = s->of->tensor;
+
+    x.data = (const char *)x.data + s->lo * x.row_bytes;
+    if (x.scales) x.scales += s->lo * x.n_groups;
+    x.rows = s->hi - s->lo;
+    return x;
+}
+
+static waste_status read_slice(const load *l, int thread, const slice *s, waste_error *err)
+{
+    const waste_tensors *t = l->tensors;
+    waste_tensor rows = rows_of(s);
     waste_error e = {0};
-    uint64_t at, n;
-    waste_status st = WASTE_OK;
+    range r[2];
+    waste_status st;
 
-    for (at = 0; at < p->bytes && !st; at += n) {
-        n = p->bytes - at < PART ? p->bytes - at : PART;
-        move_on(t, s, p->off + at);
-        st = waste_file_read(&t->file, t->path, (char *)p->to + at, (size_t)n, p->off + at, &e);
-    }
-    return st ? waste_fail(err, st, "tensor %s: %s", p->of->tensor.name, e.text) : WASTE_OK;
+    ranges_of(s, r);
+    /* the block is not shared yet: const is for those who get handles */
+    st = waste_file_read(&t->file, t->path, (void *)(uintptr_t)rows.data, (size_t)r[0].bytes,
+                         r[0].off, &e);
+    if (!st && r[1].bytes)
+        st = waste_file_read(&t->file, t->path, (void *)(uintptr_t)rows.scales, (size_t)r[1].bytes,
+                             r[1].off, &e);
+    if (st) return waste_fail(err, st, "tensor %s: %s", rows.name, e.text);
+    waste_file_drop(&t->file, r[0].off, r[0].bytes);
+    if (!s->of->arrange || !l->how.arrange) return WASTE_OK;
+    l->how.arrange(l->how.ctx, thread, &rows);
+    if (s->lo == 0) s->of->tiled = rows.tiled; /* one thread has these */
+    return WASTE_OK;
 }
 
-static waste_status load_pieces(waste_tensors *t, piece *p, waste_error *err)
+/* The next slice, and from `ahead` on those that the disk should hear of; NULL when
+ * there are no more, or need not be. */
+static const slice *take(load *l, size_t *ahead, size_t *end)
 {
-    size_t i, n = list_pieces(t, p), bytes;
-    stream s = {0, 0};
-    int overflow;
-    waste_status st = WASTE_OK;
+    const slice *s = NULL;
 
-    bytes = carve(p, n, NULL, &overflow);
-    if (bytes == 0) return WASTE_OK;
-    t->block = overflow ? NULL : waste_mem_region(bytes);
-    t->block_bytes = bytes;
-    if (!t->block)
-        return waste_fail(err, WASTE_NOMEM, "no memory for the %zu bytes of %s that stay resident",
-                          bytes, t->path);
-    carve(p, n, t->block, &overflow);
-    for (i = 0; !st && i < n; i++) {
-        st = read_piece(t, &p[i], &s, err);
-        if (p[i].is_scales)
-            p[i].of->tensor.scales = p[i].to;
-        else
-            p[i].of->tensor.data = p[i].to;
+    pthread_mutex_lock(&l->lock);
+    if (!l->stop && l->next < l->n) {
+        s = &l->slice[l->next++];
+        *ahead = l->ahead;
+        while (l->ahead < l->n && l->bytes_ahead < AHEAD)
+            l->bytes_ahead += bytes_of(&l->slice[l->ahead++]);
+        l->bytes_ahead -= bytes_of(s);
+        *end = l->ahead;
     }
+    pthread_mutex_unlock(&l->lock);
+    return s;
+}
+
+/* The first slice to fail decides what is said, whichever thread is first. */
+static void stop(load *l, size_t number, waste_status st, const waste_error *err)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stop = 1;
+    if (number <= l->failed) {
+        l->failed = number;
+        l->status = st;
+        l->error = *err;
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void work(load *l, int thread, const waste_cancel *cancel)
+{
+    const waste_tensors *t = l->tensors;
+    const slice *s;
+    size_t ahead, end;
+
+    while ((s = take(l, &ahead, &end)) != NULL) {
+        waste_error e = {0};
+        waste_status st = WASTE_OK;
+
+        for (; ahead < end; ahead++) {
+            range r[2];
+
+            ranges_of(&l->slice[ahead], r);
+            waste_file_ahead(&t->file, r[0].off, r[0].bytes);
+            if (r[1].bytes) waste_file_ahead(&t->file, r[1].off, r[1].bytes);
+        }
+        if (waste_asked(cancel)) st = waste_fail(&e, WASTE_CANCELLED, "cancelled while opening");
+        if (!st) st = read_slice(l, thread, s, &e);
+        if (st) stop(l, (size_t)(s - l->slice), st, &e);
+    }
+}
+
+static void *help(void *ctx)
+{
+    const helper *h = ctx;
+
+    work(h->load, h->number, NULL);
+    return NULL;
+}
+
+static waste_status run_load(load *l, const waste_cancel *cancel, waste_error *err)
+{
+    helper helpers[WASTE_TENSORS_THREADS];
+    int n = 1, i;
+
+    if (pthread_mutex_init(&l->lock, NULL))
+        return waste_fail(err, WASTE_NOMEM, "no lock could be made for loading %s",
+                          l->tensors->path);
+    for (; n < l->how.threads && n < WASTE_TENSORS_THREADS; n++) {
+        helpers[n].load = l;
+        helpers[n].number = n;
+        if (waste_process_thread(&helpers[n].thread, STACK_BYTES, help, &helpers[n])) break;
+    }
+    work(l, 0, cancel);
+    for (i = 1; i < n; i++) pthread_join(helpers[i].thread, NULL);
+    pthread_mutex_destroy(&l->lock);
+    return l->failed < l->n ? waste_fail(err, l->status, "%s", l->error.text) : WASTE_OK;
+}
+
+static waste_status load_wants(waste_tensors *t, want **list, const waste_tensors_how *how,
+                               const waste_cancel *cancel, waste_error *err)
+{
+    const size_t n = list_wants(t, list), slices = cut(list, n, NULL);
+    load l = {.tensors = t, .n = slices, .failed = slices};
+    slice *all;
+    size_t i;
+    int overflow;
+    waste_status st;
+
+    t->block_bytes = carve(list, n, NULL, &overflow);
+    if (t->block_bytes == 0) return WASTE_OK;
+    all = waste_mem_array(slices, sizeof *all);
+    if (!all) return waste_fail(err, WASTE_NOMEM, "out of memory loading %s", t->path);
+    t->block = overflow ? NULL : waste_mem_region(t->block_bytes);
+    if (!t->block) {
+        waste_mem_free(all);
+        return waste_fail(err, WASTE_NOMEM, "no memory for the %zu bytes of %s that stay resident",
+                          t->block_bytes, t->path);
+    }
+    carve(list, n, t->block, &overflow);
+    cut(list, n, all);
+    l.slice = all;
+    if (how) l.how = *how;
+    st = run_load(&l, cancel, err);
+    for (i = 0; i < n; i++) list[i]->tensor.tiled = list[i]->tiled;
     waste_file_drop(&t->file, 0, 0);
+    waste_mem_free(all);
     return st;
 }
 
-waste_status waste_tensors_load(waste_tensors *t, waste_error *err)
+waste_status waste_tensors_load(waste_tensors *t, const waste_tensors_how *how,
+                                const waste_cancel *cancel, waste_error *err)
 {
-    piece *p;
+    want **list;
     const slot *s;
     waste_status st;
 
     if (t->loaded) return waste_fail(err, WASTE_ARG, "%s is already loaded", t->path);
-    p = waste_mem_array(2 * t->n_wants + 1, sizeof *p);
-    if (!p) return waste_fail(err, WASTE_NOMEM, "out of memory loading %s", t->path);
+    list = waste_mem_array(t->n_wants + 1, sizeof *list);
+    if (!list) return waste_fail(err, WASTE_NOMEM, "out of memory loading %s", t->path);
     t->loaded = 1;
-    st = load_pieces(t, p, err);
+    st = load_wants(t, list, how, cancel, err);
     for (s = t->slots; !st && s; s = s->next) *s->to = s->from->tensor.data;
-    waste_mem_free(p);
+    waste_mem_free(list);
     return st;
 }
 
-waste_tensor *waste_tensors_change(waste_tensors *t, const waste_tensor *x)
-{
-    want *w = t->wants;
+/* ---- single rows ------------------------------------------------------ */
 
-    while (w && &w->tensor != x) w = w->next;
-    return w ? &w->tensor : NULL;
+/* Rows that are read together, payload and scales of each one after the other. The
+ * memory is the read's own: it may go on when nobody waits for it any more. */
+typedef struct rows_read {
+    const waste_tensors *tensors;
+    const waste_tensor *of;
+    size_t n, bytes;    /* of a row */
+    int32_t *row;       /* [n] */
+    unsigned char *got; /* [n] */
+    char *buf;          /* [n][bytes] */
+} rows_read;
+
+static void drop_rows(void *ctx)
+{
+    waste_mem_free(ctx);
 }
 
-/* ---- single rows ------------------------------------------------------ */
+static rows_read *rows_new(const waste_tensors *t, const waste_tensor *x, const int32_t *rows,
+                           size_t n)
+{
+    const size_t bytes = (size_t)x->row_bytes + 2 * (size_t)x->n_groups;
+    rows_read *r =
+        n > SIZE_MAX / 2 / (bytes + 64) ? NULL : waste_mem_zero(sizeof *r + n * (bytes + 5));
+
+    if (!r) return NULL;
+    r->tensors = t;
+    r->of = x;
+    r->n = n;
+    r->bytes = bytes;
+    r->row = (int32_t *)(r + 1);
+    r->got = (unsigned char *)(r->row + n);
+    r->buf = (char *)(r->got + n);
+    memcpy(r->row, rows, n * sizeof *rows);
+    return r;
+}
+
+/* What is in the system's memory, at once; returns how many are not. */
+static size_t read_at_hand(rows_read *r)
+{
+    const waste_file *f = &r->tensors->file;
+    size_t i, left = 0;
+    range at[2];
+
+    for (i = 0; i < r->n; i++) {
+        char *to = r->buf + i * r->bytes;
+
+        ranges_at(r->of, r->row[i], r->row[i] + 1, at);
+        r->got[i] = waste_file_read_now(f, to, (size_t)at[0].bytes, at[0].off) &&
+                    waste_file_read_now(f, to + at[0].bytes, (size_t)at[1].bytes, at[1].off);
+        left += !r->got[i];
+    }
+    return left;
+}
+
+static waste_status read_rest(void *ctx, const waste_cancel *left, waste_error *err)
+{
+    rows_read *r = ctx;
+    const waste_tensors *t = r->tensors;
+    waste_status st = WASTE_OK;
+    waste_error e = {0};
+    range at[2];
+    size_t i;
+
+    for (i = 0; i < r->n; i++) {
+        if (r->got[i]) continue;
+        ranges_at(r->of, r->row[i], r->row[i] + 1, at);
+        waste_file_ahead(&t->file, at[0].off, at[0].bytes);
+        if (at[1].bytes) waste_file_ahead(&t->file, at[1].off, at[1].bytes);
+    }
+    for (i = 0; i < r->n && !st; i++) {
+        char *to = r->buf + i * r->bytes;
+
+        if (r->got[i]) continue;
+        ranges_at(r->of, r->row[i], r->row[i] + 1, at);
+        st = waste_file_read(&t->file, t->path, to, (size_t)at[0].bytes, at[0].off, &e);
+        if (!st && at[1].bytes)
+            st = waste_file_read(&t->file, t->path, to + at[0].bytes, (size_t)at[1].bytes,
+                                 at[1].off, &e);
+        if (st)
+            return waste_fail(err, st, "row %ld of tensor %s: %s", (long)r->row[i], r->of->name,
+                              e.text);
+        if (waste_asked(left)) return waste_fail(err, WASTE_CANCELLED, "cancelled while reading");
+    }
+    return st;
+}
 
 static void decode(const waste_tensor *x, const void *row, const void *scales, float *to)
 {
@@ -334,40 +591,38 @@ static void decode(const waste_tensor *x, const void *row, const void *scales, f
         waste_quant_decode_row(x->fmt, row, scales, x->cols, x->group, to);
 }
 
-/* The row's payload and its scales, one after the other into `buf`. */
-static waste_status read_row(const waste_tensors *t, const waste_tensor *x, int64_t row, char *buf,
-                             waste_error *err)
+static waste_status rows_from_file(const waste_tensors *t, const waste_tensor *x,
+                                   const int32_t *rows, size_t n, float *to,
+                                   const waste_cancel *cancel, waste_error *err)
 {
-    size_t bytes = (size_t)x->row_bytes, scales = 2 * (size_t)x->n_groups;
-    waste_error e = {0};
-    waste_status st;
+    rows_read *r = rows_new(t, x, rows, n);
+    waste_status st = WASTE_OK;
+    size_t i;
 
-    st = waste_file_read(&t->file, t->path, buf, bytes, x->off + (uint64_t)row * bytes, &e);
-    if (!st && scales)
-        st = waste_file_read(&t->file, t->path, buf + bytes, scales,
-                             x->scale_off + (uint64_t)row * scales, &e);
-    return st ? waste_fail(err, st, "row %lld of tensor %s: %s", (long long)row, x->name, e.text)
-              : WASTE_OK;
+    if (!r) return waste_fail(err, WASTE_NOMEM, "out of memory reading tensor %s", x->name);
+    if (read_at_hand(r)) st = waste_aside_run(key_of(t), read_rest, drop_rows, r, cancel, err);
+    if (st) return st;
+    for (i = 0; i < n; i++) {
+        const char *row = r->buf + i * r->bytes;
+
+        decode(x, row, row + x->row_bytes, to + i * (size_t)x->cols);
+    }
+    drop_rows(r);
+    return WASTE_OK;
 }
 
-waste_status waste_tensors_row(const waste_tensors *t, const waste_tensor *x, int64_t row,
-                               float *to, waste_error *err)
+waste_status waste_tensors_rows(const waste_tensors *t, const waste_tensor *x, const int32_t *rows,
+                                size_t n, float *to, const waste_cancel *cancel, waste_error *err)
 {
-    char *buf;
-    waste_status st;
+    size_t i;
 
-    if (row < 0 || row >= x->rows)
-        return waste_fail(err, WASTE_ARG, "row %lld of tensor %s, which has %lld", (long long)row,
-                          x->name, (long long)x->rows);
-    if (x->data && !x->tiled) {
-        decode(x, (const char *)x->data + row * x->row_bytes,
-               x->scales ? x->scales + row * x->n_groups : NULL, to);
-        return WASTE_OK;
-    }
-    buf = waste_mem_alloc((size_t)x->row_bytes + 2 * (size_t)x->n_groups);
-    if (!buf) return waste_fail(err, WASTE_NOMEM, "out of memory reading tensor %s", x->name);
-    st = read_row(t, x, row, buf, err);
-    if (!st) decode(x, buf, buf + x->row_bytes, to);
-    waste_mem_free(buf);
-    return st;
+    for (i = 0; i < n; i++)
+        if (rows[i] < 0 || rows[i] >= x->rows)
+            return waste_fail(err, WASTE_ARG, "row %ld of tensor %s, which has %lld", (long)rows[i],
+                              x->name, (long long)x->rows);
+    if (!x->data || x->tiled) return rows_from_file(t, x, rows, n, to, cancel, err);
+    for (i = 0; i < n; i++)
+        decode(x, (const char *)x->data + rows[i] * x->row_bytes,
+               x->scales ? x->scales + rows[i] * x->n_groups : NULL, to + i * (size_t)x->cols);
+    return WASTE_OK;
 }

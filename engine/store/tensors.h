@@ -1,5 +1,5 @@
 /* Trunk tensors by handle. Names are resolved once, when the model opens: ask
- * for every tensor with waste_tensors_want, load them all with one call, then
+ * for every tensor (_matrix, _vector), load them all with one call, then
  * only handles are used. Immutable after loading; any thread may read. */
 #ifndef WASTE_TENSORS_H
 #define WASTE_TENSORS_H
@@ -15,13 +15,14 @@ typedef struct waste_tensor {
     const void *data;                    /* NULL: on disk, read by row */
     const uint16_t *scales;              /* rows * n_groups f16, little-endian as stored */
     uint64_t off, scale_off;
-    int tiled; /* data and scales were rearranged: waste_tensors_change */
+    int tiled; /* data and scales were rearranged: rows are read from the file */
 } waste_tensor;
 
 typedef struct waste_tensors waste_tensors;
 
 /* `m` must outlive the result. Nothing but the wanted tensors is ever read. */
 waste_status waste_tensors_open(waste_tensors **out, const waste_manifest *m, waste_error *err);
+/* Waits for reads of rows that were left behind. */
 void waste_tensors_close(waste_tensors *t);
 
 /* A matrix of exactly [rows, cols], in any trunk format. The handle is filled
@@ -36,19 +37,34 @@ waste_status waste_tensors_vector(waste_tensors *t, const char *name, int64_t n,
 /* Whether the manifest has it. */
 int waste_tensors_has(const waste_tensors *t, const char *name);
 
+/* Rows of this matrix go through `arrange` when they are loaded. */
+void waste_tensors_arrange(waste_tensors *t, const waste_tensor *x);
+
+/* Rearranges rows of a matrix in place, as soon as they are there and before anyone else
+ * sees them, and sets rows->tiled if it has: `rows` is the matrix of these rows alone,
+ * which begin at a multiple of 64 in the whole one and are, but for the last, a multiple
+ * of 64. Called by several threads, each with a number of its own. */
+typedef void waste_tensors_arranger(void *ctx, int thread, waste_tensor *rows);
+
+typedef struct waste_tensors_how {
+    int threads;                     /* that read and arrange, the caller among them */
+    waste_tensors_arranger *arrange; /* may be NULL */
+    void *ctx;
+} waste_tensors_how;
+
+#define WASTE_TENSORS_THREADS 16 /* at most */
+
 /* Reads everything asked for, into one block in which every payload and every
  * array of scales is aligned to 64; *slot pointers given above are filled here.
- * Once; asking for more afterwards is WASTE_ARG. */
-waste_status waste_tensors_load(waste_tensors *t, waste_error *err);
+ * `how` may be NULL: one thread. Once; asking for more afterwards is WASTE_ARG. */
+waste_status waste_tensors_load(waste_tensors *t, const waste_tensors_how *how,
+                                const waste_cancel *cancel, waste_error *err);
 
-/* The handle again, by someone who rearranges the bytes of a loaded matrix and
- * says so in `tiled`; its rows are read from the file from then on. Before any
- * other thread has the handle. */
-waste_tensor *waste_tensors_change(waste_tensors *t, const waste_tensor *x);
-
-/* Row `row` of a tensor that stayed on disk (or is resident), decoded to cols
- * floats. WASTE_ARG when there is no such row. Thread-safe. */
-waste_status waste_tensors_row(const waste_tensors *t, const waste_tensor *x, int64_t row,
-                               float *to, waste_error *err);
+/* Rows rows[0..n) of a tensor that stayed on disk (or is resident), decoded to cols
+ * floats each. WASTE_ARG when there is no such row. What the system has in memory is
+ * taken from there; for the others the caller waits, asking `cancel` (may be NULL), and
+ * leaves the reads behind when it is told to. Thread-safe. */
+waste_status waste_tensors_rows(const waste_tensors *t, const waste_tensor *x, const int32_t *rows,
+                                size_t n, float *to, const waste_cancel *cancel, waste_error *err);
 
 #endif

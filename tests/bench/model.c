@@ -179,7 +179,7 @@ static int forget_container(const bench *b, waste_error *err)
     size_t i;
     int layer;
 
-    if (waste_container_open(&c, b->container, err)) return fail(err);
+    if (waste_container_open(&c, b->container, NULL, err)) return fail(err);
     for (layer = 0; layer < b->info.layers; layer++) {
         waste_container_bank(c, layer, &bank);
         if (!bank.file) continue;
@@ -203,7 +203,7 @@ static int add_banks(disk *d, const bench *b, waste_error *err)
     char path[PATH_BYTES];
     int layer, bad = 0;
 
-    if (waste_container_open(&c, b->container, err)) return fail(err);
+    if (waste_container_open(&c, b->container, NULL, err)) return fail(err);
     for (layer = 0; layer < b->info.layers && !bad; layer++) {
         waste_container_bank(c, layer, &bank);
         if (!bank.file) continue;
@@ -679,7 +679,7 @@ int main(int argc, char **argv)
     }
     if (!b.container) return usage("wanted:", "--container DIR");
     if (!b.decode && !b.prefill.n) return usage("wanted:", "--decode N or --prefill N");
-    if (waste_container_open(&c, b.container, &err)) return fail(&err);
+    if (waste_container_open(&c, b.container, NULL, &err)) return fail(&err);
     b.info = *waste_container_info(c);
     rc = run_all(&b, &err);
     waste_container_close(c);

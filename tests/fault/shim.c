@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -53,6 +54,8 @@ static _Atomic unsigned round_no; /* hangs of an earlier round go on at once */
 
 static ssize_t (*real_pread)(int, void *, size_t, off_t);
 static ssize_t (*real_pread64)(int, void *, size_t, off64_t);
+static ssize_t (*real_preadv2)(int, const struct iovec *, int, off_t, int);
+static ssize_t (*real_preadv64v2)(int, const struct iovec *, int, off64_t, int);
 static int (*real_open)(const char *, int, ...);
 static int (*real_open64)(const char *, int, ...);
 static void *(*real_mmap64)(void *, size_t, int, int, int, off64_t);
@@ -69,6 +72,8 @@ __attribute__((constructor)) static void find_all(void)
 {
     find(&real_pread, "pread");
     find(&real_pread64, "pread64");
+    find(&real_preadv2, "preadv2");
+    find(&real_preadv64v2, "preadv64v2");
     find(&real_open, "open");
     find(&real_open64, "open64");
     find(&real_mmap64, "mmap64");
@@ -121,17 +126,33 @@ static int due(enum shim_op op, const char *path, shim_fault *out)
     return yes;
 }
 
-static int due_fd(int fd, shim_fault *out)
+/* Whether the next call would have it. */
+static int is_due(const char *path)
 {
-    char link[64], path[4096];
+    int yes;
+
+    pthread_mutex_lock(&lock);
+    yes = op_armed == OP_READ && strstr(path, wanted) && calls + 1 >= first && left;
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
+static int path_of(int fd, char *path, size_t room)
+{
+    char link[64];
     ssize_t n;
 
-    if (op_armed != OP_READ) return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    n = readlink(link, path, sizeof path - 1);
-    if (n < 0) return 0;
-    path[n] = 0;
-    return due(OP_READ, path, out);
+    n = readlink(link, path, room - 1);
+    if (n >= 0) path[n] = 0;
+    return n >= 0;
+}
+
+static int due_fd(int fd, shim_fault *out)
+{
+    char path[4096];
+
+    return op_armed == OP_READ && path_of(fd, path, sizeof path) && due(OP_READ, path, out);
 }
 
 static void hang(long ms)
@@ -183,6 +204,31 @@ ssize_t pread64(int fd, void *to, size_t n, off64_t offset)
 
     if (!due_fd(fd, &f)) return real_pread64(fd, to, n, offset);
     return ends(&f) ? -1 : spoil(&f, to, real_pread64(fd, to, n, offset));
+}
+
+/* A read that must not wait finds nothing where the next one is to fail; else it counts
+ * like any other. 1: the call ends here, with errno set. */
+static int ends_now(int fd, int flags)
+{
+    char path[4096];
+    shim_fault f;
+
+    if (op_armed != OP_READ || !path_of(fd, path, sizeof path)) return 0;
+    if (flags & RWF_NOWAIT && is_due(path)) {
+        errno = EAGAIN;
+        return 1;
+    }
+    return due(OP_READ, path, &f) && ends(&f);
+}
+
+ssize_t preadv2(int fd, const struct iovec *part, int n, off_t offset, int flags)
+{
+    return ends_now(fd, flags) ? -1 : real_preadv2(fd, part, n, offset, flags);
+}
+
+ssize_t preadv64v2(int fd, const struct iovec *part, int n, off64_t offset, int flags)
+{
+    return ends_now(fd, flags) ? -1 : real_preadv64v2(fd, part, n, offset, flags);
 }
 
 #define MODE(flags, mode)                             \

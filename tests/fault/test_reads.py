@@ -3,6 +3,7 @@ its prompt and writes its reply, through SQL: each ends in a sentence that says 
 could not be read, or changes nothing; an interrupt is obeyed while a read hangs; and
 the next call works."""
 import errno
+import gc
 import json
 import os
 import re
@@ -23,8 +24,8 @@ with open(os.path.join(PATH, "manifest.json")) as f:
 RECORD = BANKS[1]["bytes"] // BANKS[1]["experts"]
 REQUEST = json.dumps({"tokens": [5, 6, 7, 50, 90, 33, 21], "max_tokens": 24, "logit_bias": {"2": None}})
 PHASES = ("prefill", "decode")
-TARGET = 0.25  # seconds from an interrupt to the end of the statement
-SLACK = 4 if SANITIZED else 0.6  # what is asked of a busy machine
+FOREVER = 120_000  # milliseconds: a read that hangs until it is told to go on
+TARGET = 0.25  # seconds wanted from an interrupt to the end of the statement; shown, not tested
 FLOOR = connect().execute("SELECT value FROM waste_plan(?) WHERE part = 'floor'", (PATH,)).fetchone()[0]
 
 
@@ -54,7 +55,7 @@ def opened(**more):
 
 
 def closed(db):
-    one(db, "SELECT waste_close(?)", PATH)
+    db.execute("SELECT waste_close(?)", (PATH,)).fetchall()
     db.close()
 
 
@@ -108,7 +109,7 @@ def says_where(text):
     return path.endswith(f"/{bank['file']}") and 0 <= at < RECORD and cause == os.strerror(errno.EIO)
 
 
-for threads in (0, 2):
+for threads in (1, 2):
     db = opened(io_threads=threads)
     tokens(db)
     before = memory(db)
@@ -154,7 +155,7 @@ equal((ended["wrong"], ended["said"] + ended["right"]), (0, 30), f"with lookahea
 closed(db)
 
 # -- what the reader hides: interrupted calls and short counts
-for threads in (0, 2):
+for threads in (1, 2):
     db = opened(io_threads=threads)
     for phase in PHASES:
         for name, kind, value, n, times in (
@@ -187,13 +188,13 @@ closed(db)
 equal(files(), 0, "closed: no file is open")
 
 
-# -- a read that hangs
-def interrupted(db, phase, n, name, threads=2, ms=2000, text="experts-L"):
-    """The statement ends soon after the interrupt, although the read has not ended."""
+# -- a read that hangs, until it is told to go on: a statement that ends before has not waited for it
+def interrupted(db, call, name):
+    """call() ends by the interrupt that it gets when a read hangs, and the read hangs on."""
     at = []
 
     def stop():
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not shim.hanging() and time.monotonic() < end:
             time.sleep(0.002)
         time.sleep(0.05)
@@ -202,15 +203,16 @@ def interrupted(db, phase, n, name, threads=2, ms=2000, text="experts-L"):
 
     watch = threading.Thread(target=stop)
     watch.start()
-    raises(lambda: tokens(db, phase, lambda: shim.read(text, HANG, ms, n=n)), "interrupted", name=name)
-    took = time.monotonic() - at[0][0]
-    still = shim.hanging()
+    raises(call, "interrupted", name=name)
+    took, still = time.monotonic() - at[0][0], shim.hanging()
     watch.join()
-    equal(at[0][1], 1, f"{name}: while a read hung")
-    if threads:
-        equal(still, 1, f"{name}: which it still does")
-        ok(took < SLACK, f"{name}: {took * 1000:.0f} ms after the interrupt (wanted: {TARGET * 1000:.0f})")
-    return took
+    equal((at[0][1], still), (1, 1), f"{name}: while a read hung, which it still does")
+    print(f"# {took * 1000:.0f} ms after the interrupt (wanted: {TARGET * 1000:.0f})")
+
+
+def reply(db, phase, n, name, text="experts-L"):
+    """A reply whose n-th read of `phase` hangs."""
+    interrupted(db, lambda: tokens(db, phase, lambda: shim.read(text, HANG, FOREVER, n=n)), name)
 
 
 for threads in (1, 2, 8):
@@ -218,42 +220,60 @@ for threads in (1, 2, 8):
     for phase in PHASES:
         for n in (1, 5):
             name = f"read {n} of {phase} hangs, {threads} threads"
-            interrupted(db, phase, n, name)
+            reply(db, phase, n, name)
             shim.off()
             equal(tokens(db), WANT, f"{name}: the next call works")
+        name = f"a row of the embedding in {phase} hangs, {threads} threads"
+        reply(db, phase, 1, name, text="trunk.bin")
+        shim.off()
+        equal(tokens(db), WANT, f"{name}: the next call works")
     closed(db)
 db = opened()
-began = time.monotonic()
-shim.read("experts-L", HANG, 2000)
+shim.read("experts-L", HANG, FOREVER)
 raises(lambda: one(db, "SELECT waste_generate(?, NULL, ?)", PATH, json.dumps(dict(json.loads(REQUEST), timeout_ms=100))), "timeout_ms 100", "0 tokens",
        name="a timeout passes while a read hangs")
-ok(0.1 < time.monotonic() - began < 0.1 + SLACK and shim.hanging(), "and is obeyed at once")
+equal(shim.hanging(), 1, "and is obeyed before the read ends")
 shim.off()
 equal(tokens(db), WANT, "the next call works")
-interrupted(db, "prefill", 2, "for the whole two seconds")
-equal(tokens(db), WANT, "what wants the record that still hangs waits for it and works")
-shim.off()
-interrupted(db, "decode", 1, "closing meanwhile")
-began = time.monotonic()
-threading.Timer(0.2, shim.off).start()
+for text, what in (("experts-L", "record"), ("trunk.bin", "row of the embedding")):
+    reply(db, "prefill", 1, f"a {what} hangs on", text=text)
+    goes_on = threading.Timer(0.2, shim.off)
+    goes_on.start()
+    equal(tokens(db), WANT, f"what wants the {what} that still hangs waits for it, or has it from elsewhere")
+    goes_on.join()
 closed(db)
-took = time.monotonic() - began
-ok(0.1 < took < 0.2 + SLACK, "closing waits for the read that has begun, and no longer")
-equal((files(), settles(running, THREADS)), (0, THREADS), "no file is open and no thread is left")
+
+
+def closes_after_the_read(db, name):
+    told = []
+
+    def go_on():
+        told.append(shim.hanging())
+        shim.off()
+
+    gc.collect()  # of earlier connections, which closures may hold
+    threading.Timer(0.2, go_on).start()
+    closed(db)
+    equal((told, shim.hanging()), ([1], 0), f"{name}: closing waits for the read that has begun")
+    equal((files(), settles(running, THREADS)), (0, THREADS), f"{name}: no file is open and no thread is left")
+
+
+for text in ("experts-L", "trunk.bin"):
+    db = opened()
+    reply(db, "decode", 1, f"closing while {text} hangs", text=text)
+    closes_after_the_read(db, text)
 db = opened()
 equal(tokens(db, "decode", lambda: shim.read("experts-L", HANG, 30, n=2, times=5)), WANT, "slow reads change no token")
 shim.off()
 other = connect(check_same_thread=False)  # a second connection, that waits for its turn
 one(other, "SELECT waste_open(?)", PATH)
-shim.read("experts-L", HANG, 2000)
+shim.read("experts-L", HANG, FOREVER)
 first = threading.Thread(target=lambda: raises(lambda: tokens(db), "interrupted", name="the one whose read hangs is interrupted"))
 first.start()
 settles(shim.hanging, 1)
-waits = threading.Timer(0.1, other.interrupt)
-waits.start()
-began = time.monotonic()
+threading.Timer(0.1, other.interrupt).start()
 raises(lambda: tokens(other), "interrupted", name="and so is the one that waits behind it")
-ok(time.monotonic() - began < 0.1 + SLACK, "at once")
+equal(shim.hanging(), 1, "before the read ends")
 db.interrupt()
 first.join()
 shim.off()
@@ -261,22 +281,27 @@ equal((tokens(other), tokens(db)), (WANT, WANT), "both go on")
 other.close()
 closed(db)
 
-# Where the statement itself is in the read, an interrupt ends it when the read ends:
-# with no reader threads, in a row of the embedding, and while the model opens.
-db = opened(io_threads=0)
-at = interrupted(db, "decode", 1, "no reader threads", threads=0, ms=500)
-shim.off()
-ok(0.3 < at < 0.5 + SLACK, "an interrupt ends the statement when the read ends")
-equal(tokens(db), WANT, "the next call works")
-closed(db)
-for text, label, ready in (("trunk.bin", "a row of the embedding hangs", opened), ("trunk.bin", "opening hangs in the trunk", None),
-                           *([("experts-L2", "opening hangs in a bank", None)] if MODES[0] else [])):
-    db = ready() if ready else connect(check_same_thread=False)
-    at = interrupted(db, "prefill", 1, label, threads=0, ms=400, text=text)
-    shim.off()
-    ok(0.2 < at < 0.4 + SLACK, f"{label}: the statement ends with the read")
-    equal(tokens(db), WANT, f"{label}: the next call works")
-    db.close()
+# -- opening, and what else reads a container
+for text, call in (("manifest.json", "SELECT waste_open(?)"), ("trunk.bin", "SELECT waste_open(?)"), ("codebooks.bin", "SELECT waste_open(?)"),
+                   *([("experts-L2", "SELECT waste_open(?)")] if MODES[0] else []),
+                   ("manifest.json", "SELECT count(*) FROM waste_info(?)"), ("manifest.json", "SELECT count(*) FROM waste_plan(?)"),
+                   ("manifest.json", "SELECT waste_register('m', ?)")):
+    for n in (1, 2) if text == "trunk.bin" else (1,):
+        db = connect(check_same_thread=False)
+        name = f"{call}: read {n} of {text} hangs"
+        shim.read(text, HANG, FOREVER, n=n)
+        interrupted(db, lambda: one(db, call, PATH), name)
+        again = connect(check_same_thread=False)
+        interrupted(again, lambda: one(again, "SELECT waste_open(?)", PATH), f"{name}: who opens it next waits, and can be interrupted")
+        again.close()
+        shim.off()
+        equal(tokens(db), WANT, f"{name}: the next call works")
+        db.close()
+        equal((files(), settles(running, THREADS)), (0, THREADS), f"{name}: nothing is left of it")
+db = connect(check_same_thread=False)
+shim.read("trunk.bin", HANG, FOREVER)
+interrupted(db, lambda: one(db, "SELECT waste_open(?)", PATH), "the last connection closes while opening hangs")
+closes_after_the_read(db, "opening")
 
 # -- opening
 for text, label in (("manifest.json", "manifest.json"), ("trunk.bin", "trunk.bin"), ("codebooks.bin", "codebooks.bin")):

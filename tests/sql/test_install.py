@@ -18,7 +18,7 @@ int main(void)
 {
     waste_container *c;
     waste_error e = {0};
-    waste_status st = waste_container_open(&c, "/no/such/model", &e);
+    waste_status st = waste_container_open(&c, "/no/such/model", NULL, &e);
     printf("%s %d %s\n", waste_version(), (int)st, e.text);
     return 0;
 }

@@ -389,7 +389,7 @@ static waste_status verb(const char *what, const char *path, const waste_model_o
     waste_status st;
 
     if (!strcmp(what, "text")) {
-        st = waste_container_open(&c, path, err);
+        st = waste_container_open(&c, path, NULL, err);
         if (!st && waste_container_info(c)->has_tokenizer) {
             st = text_round_trip(c, 0, err);
             if (!st) st = text_round_trip(c, 1, err);

@@ -34,7 +34,7 @@ static waste_banks *opened(int verify)
     waste_error e = {0};
     waste_banks *b;
 
-    assert_int_equal(waste_banks_open(&b, manifest, &shape, verify, &e), WASTE_OK);
+    assert_int_equal(waste_banks_open(&b, manifest, &shape, verify, NULL, &e), WASTE_OK);
     return b;
 }
 
@@ -125,12 +125,12 @@ static void short_and_missing_banks_are_named(void **state)
     _Alignas(4096) unsigned char r[4096];
     (void)state;
     assert_int_equal(truncate(fixture_path(&box, "b.bin"), 32767), 0);
-    assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, &e), WASTE_FORMAT);
+    assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, NULL, &e), WASTE_FORMAT);
     assert_null(b);
     assert_non_null(strstr(e.text, "b.bin (layer 2) has 32767 bytes, wanted 32768"));
     memset(&e, 0, sizeof e);
     waste_path_remove(fixture_path(&box, "b.bin"));
-    assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, &e), WASTE_IO);
+    assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, NULL, &e), WASTE_IO);
     assert_non_null(strstr(e.text, "layer 2"));
     assert_non_null(strstr(e.text, "b.bin"));
     fixture_bank(&box, "b.bin", 2, 10);
@@ -179,7 +179,7 @@ static void damaged_codebooks_are_refused(void **state)
         waste_banks *b;
         unsigned char other = 0xAA;
         fixture_patch(&box, "codebooks.bin", 12 * 272 + rows[i].at, &other, 1);
-        assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, &e), WASTE_FORMAT);
+        assert_int_equal(waste_banks_open(&b, manifest, &shape, 0, NULL, &e), WASTE_FORMAT);
         assert_non_null(strstr(e.text, "codebooks.bin: codebook 12 (of layer 2)"));
         assert_non_null(strstr(e.text, rows[i].says));
         fixture_codebooks(&box);
@@ -192,7 +192,7 @@ static void a_dense_model_has_no_banks(void **state)
     waste_error e = {0};
     waste_banks *b;
     (void)state;
-    assert_int_equal(waste_banks_open(&b, manifest, &dense, 0, &e), WASTE_OK);
+    assert_int_equal(waste_banks_open(&b, manifest, &dense, 0, NULL, &e), WASTE_OK);
     assert_int_equal(waste_banks_slot_bytes(b), 0);
     waste_banks_close(b);
 }
@@ -206,7 +206,7 @@ static void failed_allocations_leave_nothing(void **state)
         waste_error e = {0};
         waste_banks *b;
         waste_mem_fail_at(n, 1);
-        st = waste_banks_open(&b, manifest, &shape, 0, &e);
+        st = waste_banks_open(&b, manifest, &shape, 0, NULL, &e);
         waste_mem_fail_at(0, 0);
         assert_int_equal(st, st ? WASTE_NOMEM : WASTE_OK);
         waste_banks_close(b);

@@ -63,7 +63,7 @@ static int setup(void **state)
     (void)state;
     fixture_make(&box);
     return waste_manifest_open(&manifest, box.dir, &e) ||
-           waste_banks_open(&banks, manifest, &shape, WASTE_BANKS_VERIFY, &e);
+           waste_banks_open(&banks, manifest, &shape, WASTE_BANKS_VERIFY, NULL, &e);
 }
 
 static int teardown(void **state)

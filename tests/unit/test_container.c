@@ -33,7 +33,7 @@ static void tells_what_it_is(void **state)
     char path[80];
     (void)state;
     snprintf(path, sizeof path, "%s///", box.dir);
-    assert_int_equal(waste_container_open(&c, path, &e), WASTE_OK);
+    assert_int_equal(waste_container_open(&c, path, NULL, &e), WASTE_OK);
     i = waste_container_info(c);
     assert_string_equal(i->path, path); /* as given */
     assert_string_equal(i->arch, "kimi-k3");
@@ -65,7 +65,7 @@ static void lists_tensors_and_banks(void **state)
     waste_tensor_info t;
     waste_bank_info b;
     (void)state;
-    assert_int_equal(waste_container_open(&c, box.dir, &e), WASTE_OK);
+    assert_int_equal(waste_container_open(&c, box.dir, NULL, &e), WASTE_OK);
     assert_int_equal(waste_container_tensors(c), 5);
     waste_container_tensor(c, 0, &t);
     assert_string_equal(t.name, "t.conv.weight");
@@ -106,7 +106,7 @@ static void sees_the_files_beside_the_manifest(void **state)
     (void)state;
     fixture_put(&box, "vision.json", "{}", 2);
     fixture_edit(&box, "\"vocab_size\": 20", "\"vocab_size\": 20, \"eos_token_id\": 7");
-    assert_int_equal(waste_container_open(&c, box.dir, &e), WASTE_OK);
+    assert_int_equal(waste_container_open(&c, box.dir, NULL, &e), WASTE_OK);
     assert_true(waste_container_info(c)->has_vision);
     assert_int_equal(waste_container_info(c)->eos_token, 7);
     waste_container_close(c);
@@ -123,7 +123,7 @@ static void tokenizes_only_with_a_tokenizer(void **state)
     const char *s;
     size_t n = 9;
     (void)state;
-    assert_int_equal(waste_container_open(&c, box.dir, &e), WASTE_OK);
+    assert_int_equal(waste_container_open(&c, box.dir, NULL, &e), WASTE_OK);
     assert_int_equal(waste_tokenize(c, "ab", 2, 0, &ids, &e), WASTE_UNSUPPORTED);
     assert_non_null(strstr(e.text, box.dir));
     assert_null(waste_token_bytes(c, 0, &n));
@@ -132,7 +132,7 @@ static void tokenizes_only_with_a_tokenizer(void **state)
     memset(&e, 0, sizeof e);
 
     fixture_put(&box, "tokenizer.model", ranks, sizeof ranks - 1);
-    assert_int_equal(waste_container_open(&c, box.dir, &e), WASTE_OK);
+    assert_int_equal(waste_container_open(&c, box.dir, NULL, &e), WASTE_OK);
     assert_true(waste_container_info(c)->has_tokenizer);
     assert_int_equal(waste_container_info(c)->eos_token, 5); /* three ranks: 3 + 2 */
     assert_int_equal(waste_tokenize(c, "aba", 3, 0, &ids, &e), WASTE_OK);
@@ -169,13 +169,13 @@ static void bad_paths_are_named(void **state)
     waste_error e = {0};
     waste_container *c;
     (void)state;
-    assert_int_equal(waste_container_open(&c, "/no/such/place", &e), WASTE_IO);
+    assert_int_equal(waste_container_open(&c, "/no/such/place", NULL, &e), WASTE_IO);
     assert_null(c);
     assert_non_null(strstr(e.text, "/no/such/place"));
     memset(&e, 0, sizeof e);
-    assert_int_equal(waste_container_open(&c, "", &e), WASTE_ARG);
+    assert_int_equal(waste_container_open(&c, "", NULL, &e), WASTE_ARG);
     memset(&e, 0, sizeof e);
-    assert_int_equal(waste_container_open(&c, NULL, &e), WASTE_ARG);
+    assert_int_equal(waste_container_open(&c, NULL, NULL, &e), WASTE_ARG);
     waste_container_close(NULL);
 }
 
@@ -189,7 +189,7 @@ static void failed_allocations_leave_nothing(void **state)
         waste_container *c;
         assert_true(n < 5000);
         waste_mem_fail_at(n, 1);
-        st = waste_container_open(&c, box.dir, &e);
+        st = waste_container_open(&c, box.dir, NULL, &e);
         waste_mem_fail_at(0, 0);
         waste_container_close(c);
         assert_int_equal(waste_mem_used(), before);

@@ -218,24 +218,22 @@ static void opening_fails_cleanly(void **state)
 
 static void a_prompt_fails_cleanly(void **state)
 {
-    const waste_model_options o = {.context = 200},
-                              synchronous = {.context = 200, .io_threads = -1};
+    const waste_model_options o = {.context = 200}, one = {.context = 200, .io_threads = 1};
     (void)state;
 
     in_a_reply(&k3, &o, PREFILL, 0);
     in_a_reply(&k3, &o, PREFILL, 1);
-    in_a_reply(&plain, &synchronous, PREFILL, 1);
+    in_a_reply(&plain, &one, PREFILL, 1);
 }
 
 static void a_reply_fails_cleanly(void **state)
 {
-    const waste_model_options o = {.context = 200},
-                              synchronous = {.context = 200, .io_threads = -1};
+    const waste_model_options o = {.context = 200}, one = {.context = 200, .io_threads = 1};
     (void)state;
 
     in_a_reply(&k3, &o, DECODE, 0);
     in_a_reply(&k3, &o, DECODE, 1);
-    in_a_reply(&plain, &synchronous, DECODE, 0);
+    in_a_reply(&plain, &one, DECODE, 0);
 }
 
 int main(void)

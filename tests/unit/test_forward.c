@@ -340,7 +340,7 @@ static void a_hanging_read_does_not_delay_an_interrupt(void **state)
 
 static void a_failing_read_breaks_the_sequence_alone(void **state)
 {
-    static const int threads[] = {-1, 1, 2, 8};
+    static const int threads[] = {0, 1, 2, 8};
     float logits[VOCAB];
     model_files f;
     (void)state;

@@ -30,7 +30,7 @@ static int setup(void **state)
     (void)state;
     fixture_make(&box);
     return waste_manifest_open(&manifest, box.dir, &e) ||
-           waste_banks_open(&banks, manifest, &shape, 1, &e);
+           waste_banks_open(&banks, manifest, &shape, 1, NULL, &e);
 }
 
 static int teardown(void **state)

@@ -74,7 +74,7 @@ static void open_all(const char *name)
     shape.layers = FIRST + (int)now.layers;
     shape.experts = (int)now.experts;
     if (waste_manifest_open(&manifest, box.dir, &e) ||
-        waste_banks_open(&banks, manifest, &shape, WASTE_BANKS_BUFFERED, &e))
+        waste_banks_open(&banks, manifest, &shape, WASTE_BANKS_BUFFERED, NULL, &e))
         fail_msg("%s", e.text);
 }
 

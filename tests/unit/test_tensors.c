@@ -52,7 +52,7 @@ static void loads_what_was_asked_for(void **state)
     assert_ptr_equal(head, again);
     assert_null(norm);
     assert_null(head->data);
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_OK);
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e), WASTE_OK);
     assert_true(norm[0] == 0 && norm[15] == 15);
     assert_true(conv[7] == 7);
     assert_non_null(head->data); /* one of the two wanted it resident */
@@ -77,16 +77,22 @@ static void leaves_the_rest_of_the_trunk_alone(void **state)
     (void)state;
     assert_int_equal(truncate(fixture_path(&box, "trunk.bin"), 424), 0);
     assert_int_equal(waste_tensors_vector(t, "t.model.norm.weight", 16, 1, &norm, &e), WASTE_OK);
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_OK);
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e), WASTE_OK);
     waste_tensors_close(t);
 
     t = opened();
     assert_int_equal(waste_tensors_matrix(t, "t.lm_head.weight", 20, 16, 0, &head, &e), WASTE_OK);
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_IO);
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e), WASTE_IO);
     assert_non_null(strstr(e.text, "t.lm_head.weight"));
     assert_non_null(strstr(e.text, "trunk.bin"));
     waste_tensors_close(t);
     fixture_trunk(&box);
+}
+
+static waste_status row_of(const waste_tensors *t, const waste_tensor *x, int32_t row, float *to,
+                           waste_error *e)
+{
+    return waste_tensors_rows(t, x, &row, 1, to, NULL, e);
 }
 
 static void rows_come_from_disk_and_memory_alike(void **state)
@@ -100,22 +106,22 @@ static void rows_come_from_disk_and_memory_alike(void **state)
     assert_int_equal(waste_tensors_matrix(t, "t.model.embed_tokens.weight", 20, 16, 1, &table, &e),
                      WASTE_OK);
     assert_int_equal(waste_tensors_matrix(t, "t.lm_head.weight", 20, 16, 0, &head, &e), WASTE_OK);
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_OK);
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e), WASTE_OK);
     assert_null(table->data);
     used = waste_mem_used();
-    assert_int_equal(waste_tensors_row(t, table, 19, row, &e), WASTE_OK);
+    assert_int_equal(row_of(t, table, 19, row, &e), WASTE_OK);
     assert_true(row[0] == 38 && row[15] == 68); /* (r + c) * 2 on an odd row */
-    assert_int_equal(waste_tensors_row(t, table, 4, row, &e), WASTE_OK);
+    assert_int_equal(row_of(t, table, 4, row, &e), WASTE_OK);
     assert_true(row[0] == 4 && row[15] == 19);
-    assert_int_equal(waste_tensors_row(t, head, 3, row, &e), WASTE_OK);
+    assert_int_equal(row_of(t, head, 3, row, &e), WASTE_OK);
     assert_true(row[0] == 0 && row[1] == 0.5f && row[15] == 3.5f);
     assert_int_equal(waste_mem_used(), used);
-    assert_int_equal(waste_tensors_row(t, table, 20, row, &e), WASTE_ARG);
+    assert_int_equal(row_of(t, table, 20, row, &e), WASTE_ARG);
     memset(&e, 0, sizeof e);
-    assert_int_equal(waste_tensors_row(t, table, -1, row, &e), WASTE_ARG);
+    assert_int_equal(row_of(t, table, -1, row, &e), WASTE_ARG);
     memset(&e, 0, sizeof e);
     assert_int_equal(truncate(fixture_path(&box, "trunk.bin"), 100), 0);
-    assert_int_equal(waste_tensors_row(t, table, 19, row, &e), WASTE_IO);
+    assert_int_equal(row_of(t, table, 19, row, &e), WASTE_IO);
     assert_non_null(strstr(e.text, "row 19 of tensor t.model.embed_tokens.weight"));
     fixture_trunk(&box);
     waste_tensors_close(t);
@@ -134,9 +140,9 @@ static void an_f32_table_is_resident(void **state)
     assert_int_equal(waste_manifest_open(&m, box.dir, &e), WASTE_OK);
     assert_int_equal(waste_tensors_open(&t, m, &e), WASTE_OK);
     assert_int_equal(waste_tensors_matrix(t, "x", 4, 4, 1, &x, &e), WASTE_OK);
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_OK);
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e), WASTE_OK);
     assert_non_null(x->data);
-    assert_int_equal(waste_tensors_row(t, x, 2, row, &e), WASTE_OK);
+    assert_int_equal(row_of(t, x, 2, row, &e), WASTE_OK);
     assert_true(row[0] == 8 && row[3] == 11);
     waste_tensors_close(t);
     waste_manifest_close(m);
@@ -170,8 +176,9 @@ static void wrong_tensors_are_named(void **state)
     assert_int_equal(waste_tensors_vector(t, "t.conv.weight", 9, 0, &v, &e), WASTE_FORMAT);
     assert_non_null(strstr(e.text, "at least 9"));
     memset(&e, 0, sizeof e);
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_OK); /* nothing wanted, nothing read */
-    assert_int_equal(waste_tensors_load(t, &e), WASTE_ARG);
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e),
+                     WASTE_OK); /* nothing wanted, nothing read */
+    assert_int_equal(waste_tensors_load(t, NULL, NULL, &e), WASTE_ARG);
     memset(&e, 0, sizeof e);
     assert_int_equal(waste_tensors_vector(t, "t.conv.weight", 8, 1, &v, &e), WASTE_ARG);
     waste_tensors_close(t);
@@ -187,8 +194,8 @@ static waste_status open_and_load(waste_tensors **t)
 
     if (!st) st = waste_tensors_vector(*t, "t.model.norm.weight", 16, 1, &norm, &e);
     if (!st) st = waste_tensors_matrix(*t, "t.model.embed_tokens.weight", 20, 16, 1, &head, &e);
-    if (!st) st = waste_tensors_load(*t, &e);
-    if (!st) st = waste_tensors_row(*t, head, 0, row, &e);
+    if (!st) st = waste_tensors_load(*t, NULL, NULL, &e);
+    if (!st) st = row_of(*t, head, 0, row, &e);
     return st;
 }
 
