@@ -494,7 +494,8 @@ static waste_status one_token(waste_model *m, int vocab, const waste_cancel *can
 /* Opened as any host would. A machine may be too small to run what it can convert. */
 static waste_status next_token(waste_convert *c, waste_convert_row *row, waste_error *err)
 {
-    const waste_model_options o = {.context = 16, .buffered = 1, .io_threads = -1, .lookahead = -1};
+    const waste_model_options o = {
+        .context = 16, .buffered = 1, .lookahead = -1, .cancel = c->cancel};
     waste_error why = {0};
     waste_model *m = NULL;
     waste_status st = waste_model_open(&m, waste_writer_work(c->writer), &o, &why);
