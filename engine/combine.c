@@ -291,6 +291,8 @@ static void deliver(waste_combine *c, waste_status st, const waste_step_stats *s
         t->stats.misses += stats->misses;
         t->stats.bytes_read += stats->bytes_read;
         t->stats.io_ns += stats->io_ns;
+        t->stats.known_ns += stats->known_ns;
+        t->stats.disk_ns += stats->disk_ns;
         if (st != WASTE_DONE) {
             fail(c, t, st, c->why.text);
             continue;
@@ -313,6 +315,8 @@ static void end_pass(waste_combine *c, waste_status st)
         stats.misses = after.misses - c->before.misses;
         stats.bytes_read = after.bytes_read - c->before.bytes_read;
         stats.io_ns = after.io_ns - c->before.io_ns;
+        stats.known_ns = after.known_ns - c->before.known_ns;
+        stats.disk_ns = after.disk_ns - c->before.disk_ns;
     }
     if (st == WASTE_DONE) m->stats.tokens += c->pass.n;
     deliver(c, st, &stats);

@@ -328,6 +328,8 @@ static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *
         stats->misses += part.misses;
         stats->bytes_read += part.bytes_read;
         stats->io_ns += part.io_ns;
+        stats->known_ns += part.known_ns;
+        stats->disk_ns += part.disk_ns;
     } while (!st && !waste_gen_stepped(g, n));
     return st;
 }

@@ -38,6 +38,8 @@ static void get_cache(waste_model *m, waste_model_stats *out)
     out->misses = n.misses;
     out->bytes_read = n.bytes_read;
     out->io_ns = n.io_ns;
+    out->known_ns = n.known_ns;
+    out->disk_ns = n.disk_ns;
     out->evictions = n.evictions;
     out->warmed = n.warmed;
     out->guesses = n.guesses;

@@ -219,10 +219,16 @@ typedef struct waste_model_stats {
     uint64_t guesses, guesses_used; /* speculative reads, and those a demand then met */
     uint64_t evictions;
     uint64_t bytes_read; /* of expert records, guesses included */
-    uint64_t io_ns;      /* steps waiting for reads */
-    uint64_t step_ns;    /* in steps altogether */
-    uint64_t idle_ns;    /* open and in no step */
-    uint64_t warmed;     /* records read at open from a hotlist */
+    uint64_t io_ns;      /* steps waiting for reads of records */
+    /* Of io_ns, what was waited for reads known before they were needed: a wait ends with
+     * a record, and this one's read had been asked for before the router of its layer
+     * ran - by a guess, by warming, or by a step that was cancelled. The rest is demand
+     * that nobody could have known. */
+    uint64_t known_ns;
+    uint64_t disk_ns; /* a read of a record was asked for and had not ended */
+    uint64_t step_ns; /* in steps altogether */
+    uint64_t idle_ns; /* open and in no step */
+    uint64_t warmed;  /* records read at open from a hotlist */
     uint64_t trunk_bytes, scratch_bytes, sequence_bytes, cache_bytes; /* resident */
     uint64_t memory_bytes; /* allocated by the process now */
     uint64_t budget_bytes; /* in force */
@@ -304,7 +310,8 @@ typedef struct waste_row {
 } waste_row;
 
 typedef struct waste_step_stats {
-    uint64_t hits, misses, bytes_read, io_ns;
+    uint64_t hits, misses, bytes_read;
+    uint64_t io_ns, known_ns, disk_ns; /* as in waste_model_stats */
 } waste_step_stats;
 
 /* Computes all rows. Everything is checked before any state changes: an id

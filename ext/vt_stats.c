@@ -21,6 +21,9 @@
  *     evictions    records that made room for others
  *     bytes_read   of records, guesses included, warming at open not
  *     io_ms        steps waited for reads
+ *     known_ms     of that, for reads that had been asked for before the layer knew
+ *                  that it needs them: what reading ahead did not hide
+ *     disk_ms      a read was under way
  *     step_ms      in steps altogether
  *     idle_ms      open and in no step
  *     warmed       records read at open because of learned usage
@@ -63,6 +66,8 @@ enum {
     COL_EVICTIONS,
     COL_BYTES_READ,
     COL_IO_MS,
+    COL_KNOWN_MS,
+    COL_DISK_MS,
     COL_STEP_MS,
     COL_IDLE_MS,
     COL_WARMED,
@@ -171,6 +176,8 @@ static void column(const waste_cursor *base, sqlite3_context *ctx, int column)
         if (wanted) sqlite3_result_double(ctx, (double)s->hits / (double)wanted);
         break;
     case COL_IO_MS: sqlite3_result_double(ctx, (double)s->io_ns / 1e6); break;
+    case COL_KNOWN_MS: sqlite3_result_double(ctx, (double)s->known_ns / 1e6); break;
+    case COL_DISK_MS: sqlite3_result_double(ctx, (double)s->disk_ns / 1e6); break;
     case COL_STEP_MS: sqlite3_result_double(ctx, (double)s->step_ns / 1e6); break;
     case COL_IDLE_MS: sqlite3_result_double(ctx, (double)s->idle_ns / 1e6); break;
     case COL_POLICY:
@@ -195,7 +202,8 @@ const waste_table_kind waste_vt_stats = {
         "CREATE TABLE x(path TEXT, names TEXT, users INTEGER, tokens INTEGER,"
         " reused_tokens INTEGER, prefixes INTEGER, hits INTEGER, misses INTEGER, hit_rate REAL, "
         "guesses INTEGER, guesses_used INTEGER, evictions INTEGER,"
-        " bytes_read INTEGER, io_ms REAL, step_ms REAL, idle_ms REAL, warmed INTEGER,"
+        " bytes_read INTEGER, io_ms REAL, known_ms REAL, disk_ms REAL, step_ms REAL, idle_ms REAL, "
+        "warmed INTEGER,"
         " trunk_bytes INTEGER, scratch_bytes INTEGER, sequence_bytes INTEGER, cache_bytes INTEGER,"
         " memory_bytes INTEGER, budget_bytes INTEGER, cache_slots INTEGER, cache_used INTEGER,"
         " page_faults INTEGER, banks_direct INTEGER, banks_buffered INTEGER, threads INTEGER,"

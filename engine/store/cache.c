@@ -37,7 +37,8 @@ typedef struct batch {
 struct waste_cache {
     const waste_banks *banks;
     waste_slots slots;
-    size_t reading; /* slots in that state */
+    size_t reading;         /* slots in that state */
+    uint64_t reading_since; /* some have been */
     waste_reader *reader;
     batch batch;
     int guess_layer; /* that guess[0..n_guesses) are for */
@@ -133,10 +134,23 @@ void waste_cache_close(waste_cache *c)
 
 /* ---- reads, under the lock -------------------------------------------------- */
 
+/* One read more, or one less. */
+static void count_read(waste_cache *c, int more)
+{
+    const size_t before = c->reading;
+
+    c->reading += more ? 1 : (size_t)-1;
+    if (before == 0)
+        c->reading_since = waste_clock_ns();
+    else if (c->reading == 0)
+        c->counts.disk_ns += waste_clock_ns() - c->reading_since;
+}
+
 /* For a slot in state reading. */
 static void start_read(waste_cache *c, waste_slot *s, waste_urgency urgency)
 {
-    c->reading++;
+    s->known = 0;
+    count_read(c, 1);
     waste_reader_ask(c->reader, &s->read, urgency);
 }
 
@@ -145,7 +159,7 @@ static void start_read(waste_cache *c, waste_slot *s, waste_urgency urgency)
 static void withdraw(waste_cache *c, waste_slot *s)
 {
     if (s->warming || !waste_reader_withdraw(c->reader, &s->read)) return;
-    c->reading--;
+    count_read(c, 0);
     c->counts.guesses -= s->guessed;
     waste_slots_empty(&c->slots, s);
 }
@@ -159,7 +173,7 @@ static void want(waste_cache *c, waste_slot *s)
     waste_slots_withhold(&c->slots, s);
     c->counts.guesses_used += s->guessed;
     s->guessed = 0;
-    s->joined = s->state == WASTE_SLOT_READING;
+    s->joined = s->known = s->state == WASTE_SLOT_READING;
     if (s->joined)
         waste_reader_promote(c->reader, &s->read, WASTE_URGENCY_DEMAND);
     else
@@ -292,7 +306,7 @@ static void read_done(void *ctx, waste_read *q, waste_status st, const waste_err
     waste_slot *s = (waste_slot *)q;
 
     pthread_mutex_lock(&c->lock);
-    c->reading--;
+    count_read(c, 0);
     c->warming -= s->warming;
     if (st)
         failed(c, s, st, err);
@@ -419,19 +433,24 @@ static waste_status wait_ready(waste_cache *c, const waste_cancel *cancel, waste
 {
     batch *b = &c->batch;
     waste_status st = ask_cancel(c, cancel, err);
-    uint64_t start = 0, now;
+    uint64_t start = 0, now, waited = 0;
 
     while (!st && !b->failed && b->n_ready == b->n_taken) {
-        if (c->reading == 0)
-            return waste_fail(err, WASTE_BUSY,
-                              "layer %d, expert %d: all %llu slots of the expert cache are held",
-                              b->layer, (int)b->missing[b->issued], (unsigned long long)c->slots.n);
+        if (c->reading == 0) {
+            st = waste_fail(err, WASTE_BUSY,
+                            "layer %d, expert %d: all %llu slots of the expert cache are held",
+                            b->layer, (int)b->missing[b->issued], (unsigned long long)c->slots.n);
+            break;
+        }
         start = waste_clock_ns();
         wait_a_moment(c);
         now = waste_clock_ns();
-        c->counts.io_ns += now - start;
+        waited += now - start;
         st = ask_cancel(c, cancel, err);
     }
+    c->counts.io_ns += waited;
+    if (b->n_ready > b->n_taken && c->slots.slot[b->ready[b->n_taken]].known)
+        c->counts.known_ns += waited;
     if (!st && b->failed) st = waste_fail(err, b->failed, "%s", b->error.text);
     return st;
 }
@@ -579,6 +598,7 @@ void waste_cache_counts_get(waste_cache *c, waste_cache_counts *out)
     out->slots = c->slots.n;
     out->used = c->slots.used;
     out->evictions = c->slots.evictions;
+    if (c->reading) out->disk_ns += waste_clock_ns() - c->reading_since;
     pthread_mutex_unlock(&c->lock);
 }
 

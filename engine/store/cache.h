@@ -21,6 +21,8 @@ typedef struct waste_cache_counts {
     uint64_t guesses_used; /* those that a demand then met */
     uint64_t bytes_read;   /* demand and guesses */
     uint64_t io_ns;        /* that takers waited */
+    uint64_t known_ns;     /* of it for reads known before (waste_model_stats) */
+    uint64_t disk_ns;      /* that some read was asked for and had not ended */
     uint64_t evictions;
     uint64_t slots, used;
     uint64_t warmed; /* records read by waste_cache_warm; no misses, no bytes_read */

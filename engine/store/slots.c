@@ -110,7 +110,8 @@ void waste_slots_empty(waste_slots *s, waste_slot *x)
     waste_slots_withhold(s, x);
     s->where[record_in(s, x)] = NONE;
     x->state = WASTE_SLOT_EMPTY;
-    x->asked = x->held = x->kept = x->joined = x->guessed = x->warming = 0;
+    x->asked = x->held = x->kept = x->joined = x->known = 0;
+    x->guessed = x->warming = 0;
     x->next_free = s->first_free;
     s->first_free = waste_slots_number(s, x);
     s->used--;

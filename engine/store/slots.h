@@ -25,9 +25,10 @@ typedef struct waste_slot {
     waste_slot_state state;
     /* why it stays: by the open batch, by the caller, as a guess for the next batch */
     unsigned char asked, held, kept;
-    /* why it is or was read: asked for while it was being read for something else;
-     * read on a guess and not asked for since; being read to warm the cache */
-    unsigned char joined, guessed, warming;
+    /* why it is or was read: asked for while it was being read for something else; its
+     * read was asked for before the batch was; read on a guess and not asked for since;
+     * being read to warm the cache */
+    unsigned char joined, known, guessed, warming;
     int32_t next_free;
 } waste_slot;
 

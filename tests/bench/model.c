@@ -28,9 +28,11 @@
  *   {"name":"disk", ...}   record_bytes, direct, GB/s by threads
  *   {"name":"open", ...}   ms, slots, memory, peak RSS of opening
  *   {"name":"decode"|"prefill", ...}
- *       prompt (before decoding), tok_s, ms_median (of steps), hits, misses, bytes, gb_s (bytes over the whole
- *       time), wait (share of time spent waiting for reads), cpu_s, cores (cpu_s over
- *       time), peak_rss, walk (share of tokens t decoded to t + 1; 1 is expected of
+ *       prompt (before decoding), tok_s, ms_median (of steps), hits, misses, bytes, gb_s
+ *       (bytes over the whole time), wait (share of time spent waiting for reads), wait_known
+ *       (of time, for reads that were known before they were needed: waste_model_stats),
+ *       disk_idle (share of time with no read under way), cpu_s, cores (cpu_s over time),
+ *       peak_rss, walk (share of tokens t decoded to t + 1; 1 is expected of
  *       mkbig's containers), disk_gb_s (the disk's best before), of_disk (gb_s in it)
  * GB are 10^9 bytes. Exit: 0, 1 with the error on stderr, 2 for a wrong command line. */
 #include <errno.h>
@@ -383,6 +385,8 @@ static waste_status step(const run *r, const waste_row *rows, size_t n, result *
     out->sum.misses += s.misses;
     out->sum.bytes_read += s.bytes_read;
     out->sum.io_ns += s.io_ns;
+    out->sum.known_ns += s.known_ns;
+    out->sum.disk_ns += s.disk_ns;
     return WASTE_OK;
 }
 
@@ -398,7 +402,8 @@ static void print_result(const run *r, const result *x)
            "\"state\":\"%s\",\"rows\":%ld,\"prompt\":%ld,\"tokens\":%ld,\"seconds\":%.3f,\"tok_s\":"
            "%.3f,"
            "\"ms_median\":%.2f,\"hits\":%llu,\"misses\":%llu,\"hit_rate\":%.4f,"
-           "\"bytes\":%llu,\"mb_per_token\":%.2f,\"gb_s\":%.3f,\"wait\":%.4f,\"cpu_s\":%.3f,"
+           "\"bytes\":%llu,\"mb_per_token\":%.2f,\"gb_s\":%.3f,\"wait\":%.4f,\"wait_known\":%.4f,"
+           "\"disk_idle\":%.4f,\"cpu_s\":%.3f,"
            "\"cores\":%.2f,\"peak_rss\":%.0f,\"guesses\":%llu,\"guesses_used\":%llu",
            x->name, b->container, r->budget_name, (unsigned long long)s.cache_slots,
            x->cold ? "cold" : "warm", x->rows, x->prompt, x->tokens, x->seconds,
@@ -406,7 +411,8 @@ static void print_result(const run *r, const result *x)
            (unsigned long long)x->sum.hits, (unsigned long long)x->sum.misses,
            looked > 0 ? (double)x->sum.hits / looked : 0, (unsigned long long)x->sum.bytes_read,
            (double)x->sum.bytes_read * 1e-6 / (double)x->tokens, gb_s,
-           (double)x->sum.io_ns * 1e-9 / x->seconds, x->cpu, x->cpu / x->seconds, peak_rss(),
+           (double)x->sum.io_ns * 1e-9 / x->seconds, (double)x->sum.known_ns * 1e-9 / x->seconds,
+           1 - (double)x->sum.disk_ns * 1e-9 / x->seconds, x->cpu, x->cpu / x->seconds, peak_rss(),
            (unsigned long long)s.guesses, (unsigned long long)s.guesses_used);
     if (x->asked) printf(",\"walk\":%.3f", (double)x->walked / (double)x->asked);
     if (b->disk_best > 0)

@@ -35,8 +35,8 @@ equal(one("SELECT count(*) FROM waste_models, waste_stats"), (0,), "nor does ask
 one("SELECT waste_open('m')")
 row = dict(zip(COLUMNS, stats("*")))
 equal([row[k] for k in ("names", "users", "tokens", "hits", "misses", "hit_rate", "bytes_read", "evictions", "cache_used", "step_ms",
-                        "io_ms", "warmed", "notice")],
-      ["m", 1, 0, 0, 0, None, 0, 0, 0, 0.0, 0.0, 0, None], "opened and unused")
+                        "io_ms", "known_ms", "disk_ms", "warmed", "notice")],
+      ["m", 1, 0, 0, 0, None, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, None], "opened and unused")
 ok(os.path.samefile(row["path"], K3), "the container's path")
 for part in ("trunk", "scratch", "cache", "memory", "budget"):
     ok(row[f"{part}_bytes"] > 0, f"{part}_bytes")
@@ -63,6 +63,9 @@ ok(read > 0 and (record is None or read % int(record[0]) == 0), "bytes are whole
 equal(sequence, 0, "the sequence is gone with the call")
 ok(used <= slots and evicted == 0, "everything fits")
 ok(first["io_ms"] >= 0 and first["total_ms"] > 0 and stats("step_ms")[0] > 0, "times")
+
+known, disk, waited = stats("known_ms", "disk_ms", "io_ms")
+ok(known == 0 and disk > 0 and waited >= 0, "no read is known before it is needed, where none is guessed")
 
 # -- per token
 rows = db.execute("SELECT hits, misses, bytes_read, ms, io_ms FROM waste_tokens('m', NULL, ?)", (PROMPT,)).fetchall()

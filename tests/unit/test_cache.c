@@ -479,6 +479,79 @@ static void a_guess_on_its_way_is_waited_for_and_read_once(void **state)
     close_cache();
 }
 
+/* Called by a taker that has waited for a while. */
+static int opens_the_gate(void *ctx)
+{
+    (void)ctx;
+    set_gate(0);
+    return 0;
+}
+
+/* A batch of one whose read does not end before the taker waits; guessed before or not.
+ * What it adds to the counts. */
+static waste_cache_counts waited_for(int expert, int guessed)
+{
+    const waste_cancel cancel = {opens_the_gate, NULL};
+    waste_cache_counts n, before = counts();
+    waste_error e;
+    int got;
+
+    kind[2][expert] = GATED;
+    set_gate(1);
+    if (guessed) waste_cache_guess(cache, 2, &expert, 1);
+    ask(2, &expert, 1);
+    assert_int_equal(try_take(&got, &cancel, &e), WASTE_OK);
+    assert_int_equal(got, expert);
+    waste_cache_release(cache, 2, got);
+    waste_cache_end(cache);
+    n = counts();
+    n.io_ns -= before.io_ns;
+    n.known_ns -= before.known_ns;
+    n.disk_ns -= before.disk_ns;
+    return n;
+}
+
+static void waiting_is_known_by_whose_read_ended_it(void **state)
+{
+    static const int both[] = {6, 7};
+    const waste_cancel cancel = {opens_the_gate, NULL};
+    waste_cache_counts n, before;
+    waste_error e;
+    int got;
+    (void)state;
+    open_cache(8);
+    n = waited_for(1, 0);
+    assert_true(n.io_ns > 0);
+    assert_int_equal(n.known_ns, 0);
+    assert_true(n.disk_ns > 0);
+    n = waited_for(2, 1);
+    assert_true(n.io_ns > 0);
+    assert_int_equal(n.known_ns, n.io_ns);
+    /* of a guess and a demand the one that ends the wait decides */
+    kind[2][6] = GATED;
+    kind[2][7] = NORMAL;
+    set_gate(1);
+    waste_cache_guess(cache, 2, both, 1);
+    ask(2, both, 2);
+    before = counts();
+    assert_int_equal(try_take(&got, NULL, &e), WASTE_OK);
+    assert_int_equal(got, 7); /* the gate holds 6 */
+    assert_int_equal(counts().known_ns, before.known_ns);
+    assert_int_equal(try_take(&got, &cancel, &e), WASTE_OK);
+    assert_int_equal(got, 6);
+    n = counts();
+    assert_true(n.known_ns > before.known_ns);
+    assert_true(n.io_ns >= n.known_ns);
+    waste_cache_end(cache);
+    waste_cache_release(cache, 2, 6);
+    waste_cache_release(cache, 2, 7);
+    /* nothing is read, and time passes */
+    before = counts();
+    pause_ms(5);
+    assert_int_equal(counts().disk_ns, before.disk_ns);
+    close_cache();
+}
+
 static void unconfirmed_guesses_are_not_read(void **state)
 {
     static const int ids[] = {0, 1, 2, 3, 4};
@@ -823,6 +896,7 @@ int main(void)
         cmocka_unit_test(a_cache_may_close_while_a_read_hangs),
         cmocka_unit_test(a_confirmed_guess_is_a_hit),
         cmocka_unit_test(a_guess_on_its_way_is_waited_for_and_read_once),
+        cmocka_unit_test(waiting_is_known_by_whose_read_ended_it),
         cmocka_unit_test(unconfirmed_guesses_are_not_read),
         cmocka_unit_test(guesses_displace_nothing_that_is_likelier),
         cmocka_unit_test(a_guess_is_worth_what_its_rank_says),
