@@ -498,12 +498,12 @@ static waste_cache_counts waited_for(int expert, int guessed)
 
     kind[2][expert] = GATED;
     set_gate(1);
-    if (guessed) waste_cache_guess(cache, 2, &expert, 1);
+    if (guessed) waste_cache_guess(cache, 2, &expert, NULL, 1);
     ask(2, &expert, 1);
     assert_int_equal(try_take(&got, &cancel, &e), WASTE_OK);
     assert_int_equal(got, expert);
     waste_cache_release(cache, 2, got);
-    waste_cache_end(cache);
+    assert_int_equal(take(2), -1);
     n = counts();
     n.io_ns -= before.io_ns;
     n.known_ns -= before.known_ns;
@@ -531,7 +531,7 @@ static void waiting_is_known_by_whose_read_ended_it(void **state)
     kind[2][6] = GATED;
     kind[2][7] = NORMAL;
     set_gate(1);
-    waste_cache_guess(cache, 2, both, 1);
+    waste_cache_guess(cache, 2, both, NULL, 1);
     ask(2, both, 2);
     before = counts();
     assert_int_equal(try_take(&got, NULL, &e), WASTE_OK);
@@ -542,7 +542,7 @@ static void waiting_is_known_by_whose_read_ended_it(void **state)
     n = counts();
     assert_true(n.known_ns > before.known_ns);
     assert_true(n.io_ns >= n.known_ns);
-    waste_cache_end(cache);
+    assert_int_equal(take(2), -1);
     waste_cache_release(cache, 2, 6);
     waste_cache_release(cache, 2, 7);
     /* nothing is read, and time passes */
