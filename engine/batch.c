@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "generate.h"
+#include "internal.h"
 #include "model/forward.h"
 #include "waste.h"
 
@@ -32,7 +33,7 @@ struct waste_batch {
     size_t parallel, n;
     int full;  /* the only one in it may come to need all the memory there is */
     member *m; /* [parallel], the oldest first */
-    waste_row rows[WASTE_BATCH_MOST + WASTE_FORWARD_ROWS];
+    waste_row rows[WASTE_BATCH_MOST + WASTE_ROWS_MOST];
 };
 
 waste_status waste_batch_open(waste_batch **out, waste_model *m, int parallel,
@@ -176,6 +177,7 @@ static int begin(waste_batch *b)
 /* Of all that go together, or of the first that has to go alone. */
 static size_t gather(waste_batch *b)
 {
+    const size_t most = (size_t)b->model->plan.rows;
     size_t n = 0, i, room;
     member *alone = NULL;
 
@@ -183,14 +185,17 @@ static size_t gather(waste_batch *b)
         b->m[i].asked = 0;
         if (!b->m[i].ended && b->m[i].alone && !alone) alone = &b->m[i];
     }
-    if (alone) return alone->asked = waste_gen_rows(alone->gen, b->rows, WASTE_FORWARD_ROWS);
+    if (alone) return alone->asked = waste_gen_rows(alone->gen, b->rows, most);
 
     for (i = 0; i < b->n; i++) {
         member *m = &b->m[i];
         if (!m->ended && waste_gen_pending(m->gen) == 1)
             n += m->asked = waste_gen_rows(m->gen, b->rows + n, 1);
     }
-    room = n + PROMPT_ROWS < WASTE_FORWARD_ROWS ? WASTE_FORWARD_ROWS - n : PROMPT_ROWS;
+    if (!n)
+        room = most;
+    else
+        room = n + PROMPT_ROWS < WASTE_ROWS_LEAST ? WASTE_ROWS_LEAST - n : PROMPT_ROWS;
     for (i = 0; i < b->n && room; i++) {
         member *m = &b->m[i];
 

@@ -47,14 +47,15 @@ struct waste_combine {
     int paused;    /* the pass is half-way and has no leader */
     int lingering; /* the leader waits for arrivals */
     pthread_cond_t arrival;
+    int writers;         /* some step of the last pass was a short one */
     size_t last_tickets; /* in the last pass */
     uint64_t last_ns;    /* that it took, if it was not paused */
     /* the leader's */
     ticket *leader;
     waste_model *model;
     waste_pass pass;
-    waste_row rows[WASTE_FORWARD_ROWS];
-    ticket *owner[WASTE_FORWARD_ROWS]; /* NULL: has gone, the row is to be taken out */
+    waste_row rows[WASTE_ROWS_MOST];
+    ticket *owner[WASTE_ROWS_MOST]; /* NULL: has gone, the row is to be taken out */
     waste_error why;
     waste_cancel cancel;
     waste_cache_counts before;
@@ -161,14 +162,19 @@ static void take(waste_combine *c, ticket *t, size_t most)
 }
 
 /* Short steps first, so that no prompt delays those who write by more than a pass; the
- * rest for long ones, the oldest first. */
+ * rest for long ones, the oldest first. Passes are short as long as somebody writes: whose
+ * token is being sampled right now was in the last one. */
 static void gather(waste_combine *c)
 {
-    const size_t all = WASTE_FORWARD_ROWS;
-    size_t limit = all;
+    const int wrote = c->writers;
+    size_t all, limit;
     ticket *t;
 
     c->pass.n = 0;
+    c->writers = 0;
+    for (t = c->first; t; t = t->next) c->writers |= t->n <= SMALL;
+    all = c->writers || wrote ? WASTE_ROWS_LEAST : (size_t)c->pass.s->rows;
+    limit = all;
     for (t = c->first; t; t = t->next)
         if (t->n - t->done > SMALL) limit = SMALL_ROWS;
     for (t = c->first; t; t = t->next)
@@ -231,7 +237,7 @@ static int stop(void *ctx)
 static waste_status let_go(waste_combine *c)
 {
     waste_model *m = c->model;
-    unsigned char keep[WASTE_FORWARD_ROWS];
+    unsigned char keep[WASTE_ROWS_MOST];
     waste_status st = WASTE_OK;
     size_t i, n = 0;
 
@@ -326,6 +332,7 @@ static void begin_pass(waste_combine *c)
 {
     const ticket *t;
 
+    c->pass.s = c->model->scratch;
     if (c->last_tickets > 1) linger(c);
     gather(c);
     c->last_tickets = 0;
@@ -431,7 +438,6 @@ waste_status waste_combine_open(waste_combine **out, waste_model *m, waste_error
     c->pass.kernels = &m->kernels;
     c->pass.quant = &m->container->manifest->quant;
     c->pass.banks = m->banks;
-    c->pass.s = m->scratch;
     c->pass.lookahead = m->options.lookahead;
     c->pass.cancel = &c->cancel;
     c->pass.err = &c->why;

@@ -315,14 +315,14 @@ int waste_gen_stepped(waste_gen *g, size_t n)
 static waste_status compute(waste_gen *g, waste_step_stats *stats, waste_error *err)
 {
     const waste_cancel both = {asked, g};
-    waste_row rows[WASTE_FORWARD_ROWS];
+    waste_row rows[WASTE_ROWS_MOST];
     waste_step_stats part;
     waste_status st;
     size_t n;
 
     if (asked(g)) return WASTE_CANCELLED;
     do {
-        n = waste_gen_rows(g, rows, WASTE_FORWARD_ROWS);
+        n = waste_gen_rows(g, rows, (size_t)g->model->plan.rows);
         st = waste_step(g->model, rows, n, &both, &part, err);
         stats->hits += part.hits;
         stats->misses += part.misses;

@@ -12,6 +12,7 @@
 #include "base/ram.h"
 #include "base/utf8.h"
 #include "internal.h"
+#include "model/scratch.h"
 #include "model/weights.h"
 #include "store/probe.h"
 
@@ -55,7 +56,8 @@ static void needs(waste_plan_report *r, const waste_plan *p, const waste_contain
         p->moe_layers);
     add_bytes(r, "tables", p->tables,
               "manifest, tensor handles, tokenizer, index of the cache: an upper estimate");
-    add_bytes(r, "scratch", p->scratch, "working memory of the forward pass");
+    add(r, "scratch", (double)p->scratch, "bytes",
+        "working memory of the forward pass, for %d rows", WASTE_ROWS_LEAST);
     add(r, "state", (double)p->state, "bytes",
         "one sequence of %lld positions: %d KDA layers and %d MLA layers", (long long)context,
         c->info.kda_layers, c->info.mla_layers);
@@ -86,12 +88,13 @@ static void budget(waste_plan_report *r, const waste_plan *p, uint64_t given, ui
     const uint64_t all = p->records * p->slot;
     const char *why;
 
-    if (!given && p->sets && p->budget - p->floor == all) {
-        why = "chosen: the floor and all experts, within 3/4 of the ceiling";
+    if (!given && p->sets && p->budget - p->floor - p->chunk == all) {
+        why = p->chunk ? "chosen: the floor, the chunk and all experts, within 3/4 of the ceiling"
+                       : "chosen: the floor and all experts, within 3/4 of the ceiling";
     } else if (!given && p->sets) {
         add(r, "budget", (double)p->budget, "bytes",
-            "chosen: the floor and %d working set%s, the most within 3/4 of the ceiling", p->sets,
-            p->sets > 1 ? "s" : "");
+            "chosen: the floor%s and %d working set%s, the most within 3/4 of the ceiling",
+            p->chunk ? ", the chunk" : "", p->sets, p->sets > 1 ? "s" : "");
         return;
     } else if (!given) {
         why = p->working_set ? "chosen: the floor; a working set more is above 3/4 of the ceiling"
@@ -115,6 +118,8 @@ static void division(waste_plan_report *r, const waste_plan *p, uint64_t given)
                                            : "what the budget has over the rest of the floor");
     add(r, "slots", (double)p->slots, "slots", "expert records that the cache holds, of %llu",
         (llu)p->records);
+    add(r, "chunk", (double)p->chunk, "bytes",
+        "scratch for %d rows of a prompt at a time, beyond that for %d", p->rows, WASTE_ROWS_LEAST);
     add_bytes(r, "sequences", p->sequences,
               given ? "for all sequences together: what the budget leaves"
                     : "for all sequences together: up to 3/4 of the ceiling");

@@ -61,7 +61,7 @@ void waste_model_stats_get(waste_model *m, waste_model_stats *out)
     get_steps(m, out);
     if (m->cache) get_cache(m, out);
     out->trunk_bytes = m->plan.trunk + m->plan.codebooks;
-    out->scratch_bytes = m->plan.scratch;
+    out->scratch_bytes = m->plan.scratch + m->plan.chunk;
     out->kernels = m->kernels.name;
     out->threads = m->threads;
     out->budget_bytes = m->plan.budget;

@@ -76,8 +76,8 @@ waste_status waste_model_plan(waste_plan *p, const waste_container *c,
                               const struct waste_weights *w, const waste_model_options *o,
                               int threads, const waste_ram *ram, waste_error *err)
 {
-    waste_status st = waste_plan_size(p, &c->config, c->manifest, w->resident, WASTE_FORWARD_ROWS,
-                                      threads, o->context, o->kv, c->tokenizer != NULL, err);
+    waste_status st = waste_plan_size(p, &c->config, c->manifest, w->resident, threads, o->context,
+                                      o->kv, c->tokenizer != NULL, err);
 
     return st ? st : waste_plan_divide(p, o->budget, ram->usable, err);
 }
@@ -209,7 +209,7 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_can
     if (!st) st = waste_weights_open(&m->weights, m->tensors, m->container->manifest, c, err);
     if (!st) st = plan(m, err);
     if (!st) st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, m->threads, cancel, err);
-    if (!st) st = waste_scratch_open(&m->scratch, c, WASTE_FORWARD_ROWS, m->threads, err);
+    if (!st) st = waste_scratch_open(&m->scratch, c, m->plan.rows, m->threads, err);
     if (!st && has_experts(c)) st = open_experts(m, cancel, err);
     if (!st) st = waste_combine_open(&m->combine, m, err);
     if (!st) st = waste_prefix_open(&m->prefix, err);

@@ -13,8 +13,6 @@
 #include "model/weights.h"
 #include "store/cache.h"
 
-#define WASTE_FORWARD_ROWS 64 /* rows computed together; more are taken in turns */
-
 #define WASTE_LOOKAHEAD      6  /* experts guessed per layer, by default */
 #define WASTE_LOOKAHEAD_MOST 64 /* where an option is refused */
 

@@ -17,6 +17,8 @@
 #define TABLES_RECORD 64         /* index of the cache, use counts, hotlist */
 #define SLOT_TABLE    128        /* bookkeeping of a slot */
 
+#define CHUNK_PART 8 /* of what is over the floor, for a longer chunk: 1 / this */
+
 #define GEN_FIXED 65536 /* text that is held back, regions, stop strings */
 #define GEN_TOKEN 29    /* per vocabulary entry: logits, penalties, ranking */
 #define GEN_ROW   32    /* per token of the prompt: id, row */
@@ -53,16 +55,28 @@ static void size_experts(waste_plan *p, const waste_config *c, const waste_manif
     if (p->record) p->slot = p->record + SLOT_TABLE;
 }
 
-waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
-                             uint64_t trunk, int rows, int threads, int64_t context, waste_kv kv,
-                             int has_tokenizer, waste_error *err)
+/* 0 when it does not fit the address space. */
+static int size_scratch(waste_plan *p, const waste_config *c, int threads)
 {
     waste_scratch measure;
+    uint64_t bytes;
+    int i;
 
-    memset(p, 0, sizeof *p);
     memset(&measure, 0, sizeof measure);
-    p->scratch = waste_scratch_carve(&measure, c, rows, threads, NULL);
-    if (!p->scratch)
+    p->scratch = waste_scratch_carve(&measure, c, WASTE_ROWS_LEAST, threads, NULL);
+    for (i = 0; i < WASTE_PLAN_CHUNKS; i++) {
+        bytes = waste_scratch_carve(&measure, c, WASTE_ROWS_LEAST << (i + 1), threads, NULL);
+        p->more[i] = bytes ? bytes - p->scratch : UINT64_MAX;
+    }
+    return p->scratch != 0;
+}
+
+waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
+                             uint64_t trunk, int threads, int64_t context, waste_kv kv,
+                             int has_tokenizer, waste_error *err)
+{
+    memset(p, 0, sizeof *p);
+    if (!size_scratch(p, c, threads))
         return waste_fail(err, WASTE_RAM_BUDGET,
                           "the model's scratch does not fit the address space");
     p->trunk = trunk;
@@ -115,15 +129,35 @@ static waste_status too_small(const waste_plan *p, uint64_t budget, waste_error 
                       (unsigned long long)p->min_cache, (unsigned long long)p->tables);
 }
 
+/* A given budget pays with slots, but not with the first of those that hold all experts;
+ * a chosen one grows. */
+static void choose_chunk(waste_plan *p, int given)
+{
+    const uint64_t over = p->budget - p->floor, all = p->records * p->slot;
+    uint64_t most = over / CHUNK_PART;
+    int i;
+
+    if (given && over > all) most = smaller(most, over - all);
+    if (!given) most = smaller(most, p->limit - p->budget);
+    p->rows = WASTE_ROWS_LEAST;
+    p->chunk = 0;
+    for (i = 0; i < WASTE_PLAN_CHUNKS && p->more[i] <= most; i++) {
+        p->rows = WASTE_ROWS_LEAST << (i + 1);
+        p->chunk = p->more[i];
+    }
+    if (!given) p->budget += p->chunk;
+}
+
 waste_status waste_plan_divide(waste_plan *p, uint64_t budget, uint64_t usable, waste_error *err)
 {
-    const uint64_t fixed = p->trunk + p->codebooks + p->tables + p->scratch + p->generation;
+    uint64_t fixed = p->trunk + p->codebooks + p->tables + p->scratch + p->generation;
 
     /* Twice what one row needs, so that the next layer's can arrive meanwhile. */
     p->min_slots = p->slot ? 2 * (uint64_t)p->top_k : 0;
     p->min_cache = p->min_slots * p->slot;
     p->floor = fixed + p->state + p->min_cache;
-    p->slots = p->sequences = 0;
+    p->slots = p->sequences = p->chunk = 0;
+    p->rows = WASTE_ROWS_LEAST;
     if (budget) {
         p->budget = p->limit = budget;
         p->sets = 0;
@@ -131,6 +165,8 @@ waste_status waste_plan_divide(waste_plan *p, uint64_t budget, uint64_t usable, 
     } else {
         choose(p, usable);
     }
+    choose_chunk(p, budget > 0);
+    fixed += p->chunk;
     if (p->slot) p->slots = smaller((p->budget - fixed - p->state) / p->slot, p->records);
     if (p->slots < p->min_slots) p->slots = p->min_slots;
     p->sequences = p->limit - fixed - p->slots * p->slot;

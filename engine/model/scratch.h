@@ -6,6 +6,11 @@
 
 #include "model/config.h"
 
+/* Rows that are computed together, at least and at most; more are taken in turns. The
+ * plan decides (plan.h). */
+#define WASTE_ROWS_LEAST 64
+#define WASTE_ROWS_MOST  512
+
 /* What a kernel needs for itself: one for each thread that runs a part. */
 typedef struct waste_lane {
     float *decoded;  /* one or two rows of weights, the widest */

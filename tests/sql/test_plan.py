@@ -13,7 +13,7 @@ PATH = cases.make("tiny-chat")
 K3 = cases.make("k3")
 DENSE = cases.make("linear-dense")
 PARTS = ["trunk", "codebooks", "tables", "scratch", "state", "generation", "min_cache", "floor", "working_set", "expert_set",
-         "ceiling", "budget", "cache", "slots", "sequences"]
+         "ceiling", "budget", "cache", "slots", "chunk", "sequences"]
 SUM = PARTS[:7]
 db = connect()
 
@@ -118,10 +118,10 @@ for budget in (None, floor, floor + 3 * record, 2 * floor):
         "SELECT memory_bytes, trunk_bytes, scratch_bytes, cache_bytes, cache_slots, notice FROM waste_stats").fetchone()))
     name = f"budget {budget}"
     equal(opened["cache_slots"], was["slots"][0], f"{name}: slots as planned")
-    equal(s["scratch"], was["scratch"][0], f"{name}: scratch as planned")
+    equal(s["scratch"], was["scratch"][0] + was["chunk"][0], f"{name}: scratch as planned")
     ok(was["trunk"][0] <= s["trunk"] <= was["trunk"][0] + was["codebooks"][0], f"{name}: trunk as planned")
     ok(was["slots"][0] * record <= s["cache"] <= was["cache"][0] + was["tables"][0], f"{name}: cache as planned")
-    exact = was["trunk"][0] + was["codebooks"][0] + was["scratch"][0] + was["slots"][0] * record
+    exact = was["trunk"][0] + was["codebooks"][0] + s["scratch"] + was["slots"][0] * record
     ok(exact <= s["memory"] <= exact + was["tables"][0] + was["slots"][0] * 20000 + M, f"{name}: nothing much else is allocated")
     ok(s["memory"] <= was["budget"][0] + M, f"{name}: {s['memory']} bytes of {was['budget'][0]}")
     equal(s["notice"], None, f"{name}: no notice")

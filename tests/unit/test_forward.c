@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/cpu.h"
 #include "internal.h"
 #include "model/forward.h"
 #include "model_files.h"
@@ -109,6 +110,8 @@ static void check_grouping(waste_kv kv)
         assert_memory_equal(got, want, bytes);
         run_mixed(m, got, 7);
         assert_memory_equal(got, want, bytes);
+        run_mixed(m, got, 512);
+        assert_memory_equal(got, want, bytes);
         if (m->cache) { /* one slot: every visit reads */
             waste_cache_close(m->cache);
             assert_int_equal(waste_cache_open(&m->cache, m->banks, 1, 0, NULL), WASTE_OK);
@@ -128,6 +131,50 @@ static void grouping_changes_no_bit(void **state)
     (void)state;
     check_grouping(WASTE_KV_F32);
     check_grouping(WASTE_KV_F16);
+}
+
+/* A budget decides how many rows go together, and thereby which forms of the kernels are
+ * in use; the bits of each table of kernels are its own. */
+static void no_budget_changes_a_bit(void **state)
+{
+    static const char *const kernels[] = {"plain", "avx2", "avx512"};
+    const size_t bytes = LENGTH * VOCAB * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
+    (void)state;
+
+    for (size_t i = 0; i < 3 * 2; i++) {
+        waste_model_options o = {.context = LENGTH, .kernels = kernels[i / 2]};
+        model_files f;
+        waste_model *m;
+        waste_kernels k;
+
+        if (!waste_kernels_named(&k, kernels[i / 2], waste_cpu_features())) {
+            print_message("SKIP: no kernels \"%s\" for this CPU, or not in this build\n",
+                          kernels[i / 2]);
+            continue;
+        }
+        model_write(&f, i % 2 ? MODEL_K3 : MODEL_PLAIN);
+        assert_int_equal(waste_model_open(&m, f.dir, &o, NULL), WASTE_OK);
+        o.budget = m->plan.floor;
+        waste_model_close(m);
+        assert_int_equal(waste_model_open(&m, f.dir, &o, NULL), WASTE_OK);
+        assert_int_equal(m->scratch->rows, 64);
+        run(m, want, 0);
+        for (int j = 0, rows = 128; j < WASTE_PLAN_CHUNKS; j++, rows *= 2) {
+            o.budget = m->plan.floor + 10 * m->plan.more[j] + m->plan.records * m->plan.slot;
+            waste_model_close(m);
+            assert_int_equal(waste_model_open(&m, f.dir, &o, NULL), WASTE_OK);
+            assert_int_equal(m->scratch->rows, rows);
+            run(m, got, 0);
+            assert_memory_equal(got, want, bytes);
+            run(m, got, 100);
+            assert_memory_equal(got, want, bytes);
+        }
+        waste_model_close(m);
+        model_remove(&f);
+    }
+    free(want);
+    free(got);
 }
 
 static void history_and_position_matter(void **state)
@@ -374,6 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouping_changes_no_bit),
+        cmocka_unit_test(no_budget_changes_a_bit),
         cmocka_unit_test(history_and_position_matter),
         cmocka_unit_test(every_tensor_is_there_and_of_its_shape),
         cmocka_unit_test(the_routing_bias_is_optional),

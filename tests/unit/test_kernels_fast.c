@@ -441,7 +441,7 @@ static float length_of(const float *v)
     return sqrtf(s);
 }
 
-/* What kernels_avx512_vq.c promises before the row scale, and rounding in f32. */
+/* What kernels_avx512_vq.h promises before the row scale, and rounding in f32. */
 static double expert_bound(const expert *e, const waste_vq_matrix *m, const float *x)
 {
     const int stages = e->q.stages, block = 8;
@@ -568,7 +568,7 @@ static void experts_within_their_bound(void **state)
 /* rms over random data: far below the bound, which adds up worst cases. */
 static void experts_are_accurate(void **state)
 {
-    enum { N = 4, W = 256, IN = 512 };
+    enum { N = 40, W = 256, IN = 512 };
     static const waste_quant q[] = {
         {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
     float *want = malloc(N * IN * sizeof *want);
@@ -601,6 +601,7 @@ static void expert_bits_depend_on_the_row_alone(void **state)
     static const waste_quant q[] = {
         {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
     static const int cuts[] = {0, 1, 64, 70, 127, 130, 200};
+    static const size_t some[] = {3, 27, MOST_ROWS};
     float *h = malloc(MOST_ROWS * IN * sizeof *h), *y = malloc(MOST_ROWS * IN * sizeof *y);
     expert e;
 
@@ -613,7 +614,7 @@ static void expert_bits_depend_on_the_row_alone(void **state)
         run_down(&fast, &e, MOST_ROWS, e.y);
         all_h = e.h;
         all_y = e.y;
-        for (size_t n = 1; n < MOST_ROWS; n += n < 5 || n % 16 == 15 || n % 16 == 0 ? 1 : 4) {
+        for (size_t n = 1; n < MOST_ROWS; n += n < 5 || n % 8 == 7 || n % 8 == 0 ? 1 : 3) {
             run_up(&fast, &e, 0, n, h);
             run_down(&fast, &e, n, y);
             same_bits(h, all_h, n * W);
@@ -621,29 +622,33 @@ static void expert_bits_depend_on_the_row_alone(void **state)
             run_up(&fast, &e, MOST_ROWS - n, n, h);
             same_bits(h, all_h + (MOST_ROWS - n) * W, n * W);
         }
-        /* in parts */
-        memset(h, 0xFF, 3 * W * sizeof *h);
-        memset(y, 0xFF, 3 * IN * sizeof *y);
-        e.a.n = 3;
-        e.a.x_row = e.index;
-        e.a.h = h;
-        e.a.y = y;
-        for (size_t i = sizeof cuts / sizeof *cuts - 1; i > 0; i--)
-            fast.expert_up(&e.a, cuts[i - 1], cuts[i]);
-        same_bits(h, all_h, 3 * W);
-        fast.expert_down(&e.a, 200, IN);
-        for (size_t i = 1; i < sizeof cuts / sizeof *cuts; i++)
-            fast.expert_down(&e.a, cuts[i - 1], cuts[i]);
-        same_bits(y, all_y, 3 * IN);
-        /* as in the file */
-        point_at(&e, e.file);
-        e.a.planar = 0;
-        run_up(&fast, &e, 0, 3, h);
-        run_down(&fast, &e, 3, y);
-        same_bits(h, all_h, 3 * W);
-        same_bits(y, all_y, 3 * IN);
-        point_at(&e, e.record);
-        e.a.planar = 1;
+        for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+            const size_t n = some[k];
+
+            /* in parts */
+            memset(h, 0xFF, n * W * sizeof *h);
+            memset(y, 0xFF, n * IN * sizeof *y);
+            e.a.n = n;
+            e.a.x_row = e.index;
+            e.a.h = h;
+            e.a.y = y;
+            for (size_t i = sizeof cuts / sizeof *cuts - 1; i > 0; i--)
+                fast.expert_up(&e.a, cuts[i - 1], cuts[i]);
+            same_bits(h, all_h, n * W);
+            fast.expert_down(&e.a, 200, IN);
+            for (size_t i = 1; i < sizeof cuts / sizeof *cuts; i++)
+                fast.expert_down(&e.a, cuts[i - 1], cuts[i]);
+            same_bits(y, all_y, n * IN);
+            /* as in the file */
+            point_at(&e, e.file);
+            e.a.planar = 0;
+            run_up(&fast, &e, 0, n, h);
+            run_down(&fast, &e, n, y);
+            same_bits(h, all_h, n * W);
+            same_bits(y, all_y, n * IN);
+            point_at(&e, e.record);
+            e.a.planar = 1;
+        }
         /* tables made beforehand, in two parts */
         if (fast.expert_tables && fast.tables_bytes(&e.a.geometry, IN)) {
             const int64_t blocks = (IN + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS;
@@ -668,16 +673,21 @@ static void expert_bits_depend_on_the_row_alone(void **state)
 
 static void expert_of_what_is_not_finite(void **state)
 {
-    enum { W = 72, IN = 72 };
+    enum { W = 72, IN = 72, N = 40 };
     expert e;
 
     take(state);
     expert_new(&e, (waste_quant){3, 8, 256, 64, 8, 3}, W, IN);
-    for (int i = 0; i < W; i++) e.h[i] = e.h[W + i] = 1;
+    for (int i = 0; i < N * W; i++) e.h[i] = 1;
     e.h[5] = NAN;
     e.h[W + 5] = 1e36f;
-    run_down(&fast, &e, 2, e.y);
-    for (int r = 0; r < IN; r++) assert_true(!isfinite(e.y[r]) && isfinite(e.y[IN + r]));
+    e.h[20 * W + 70] = INFINITY;
+    for (size_t n = 2; n <= N; n += N - 2) {
+        run_down(&fast, &e, n, e.y);
+        for (int i = 0; i < (int)n; i++)
+            for (int r = 0; r < IN; r++)
+                assert_true(!isfinite(e.y[i * IN + r]) == (i == 0 || i == 20));
+    }
     expert_free(&e);
 }
 

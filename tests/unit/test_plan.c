@@ -99,6 +99,51 @@ static void whole_working_sets_within_three_quarters(void **state)
     chosen(p, NO_RAM, 1550, 0);
 }
 
+/* Rows and bytes of the chunk that a budget pays for. */
+static void chunk_is(const waste_plan *p, int rows, uint64_t bytes)
+{
+    assert_int_equal(p->rows, rows);
+    assert_int_equal(p->chunk, bytes);
+}
+
+static void longer_chunks_for_an_eighth_of_what_is_left(void **state)
+{
+    waste_plan p = example();
+    (void)state;
+
+    p.more[0] = 10;
+    p.more[1] = 30;
+    p.more[2] = 70;
+    assert_int_equal(waste_plan_divide(&p, 1000, NO_RAM, NULL), WASTE_RAM_BUDGET);
+    chunk_is(&p, 64, 0);
+    assert_int_equal(waste_plan_divide(&p, 1630 + 79, NO_RAM, NULL), WASTE_OK);
+    chunk_is(&p, 64, 0);
+    assert_int_equal(p.slots, 15);
+    assert_int_equal(waste_plan_divide(&p, 1630 + 80, NO_RAM, NULL), WASTE_OK);
+    chunk_is(&p, 128, 10); /* one slot */
+    assert_int_equal(p.slots, 15);
+    assert_int_equal(p.sequences, 200);
+    assert_int_equal(waste_plan_divide(&p, 1630 + 560, NO_RAM, NULL), WASTE_OK);
+    chunk_is(&p, 512, 70);
+    assert_int_equal(p.slots, 8 + 49);
+    assert_int_equal(p.sequences, 200);
+    /* all experts: what is over them, first */
+    assert_int_equal(waste_plan_divide(&p, 1630 + 1000, NO_RAM, NULL), WASTE_OK);
+    chunk_is(&p, 512, 70);
+    assert_int_equal(p.slots, 100);
+    assert_int_equal(waste_plan_divide(&p, 1630 + 1029, NO_RAM, NULL), WASTE_OK);
+    chunk_is(&p, 128, 10);
+    assert_int_equal(p.slots, 100);
+    /* chosen: the budget grows, up to what may be taken */
+    chosen(p, NO_RAM, 1630 + 540 + 30, 3); /* an eighth is 67 */
+    assert_int_equal(waste_plan_divide(&p, 0, 2896, NULL), WASTE_OK);
+    chunk_is(&p, 64, 0); /* 2172 is the limit */
+    assert_int_equal(waste_plan_divide(&p, 0, 2908, NULL), WASTE_OK);
+    chunk_is(&p, 128, 10);
+    assert_int_equal(p.slots, 8 + 54);
+    chosen(p, 10, 1630, 0);
+}
+
 /* docs/memory.md */
 static void published_figures(void **state)
 {
@@ -267,9 +312,10 @@ static void the_report_is_what_opening_reserves(void **state)
         r = report(&k3, budgets[i], 0, 0);
         assert_true(row_of(&r, "budget") == (double)m->plan.budget);
         assert_true(row_of(&r, "slots") == (double)s.cache_slots);
-        assert_true(row_of(&r, "scratch") == (double)m->scratch->bytes);
+        assert_true(row_of(&r, "scratch") + row_of(&r, "chunk") == (double)m->scratch->bytes);
+        assert_int_equal(m->scratch->rows, m->plan.rows);
         assert_true(row_of(&r, "trunk") == (double)m->weights->resident);
-        exact = m->plan.trunk + m->plan.codebooks + m->plan.scratch +
+        exact = m->plan.trunk + m->plan.codebooks + m->scratch->bytes +
                 s.cache_slots * waste_banks_slot_bytes(m->banks);
         assert_true(used >= exact);
         assert_true(used - exact <=
@@ -466,6 +512,7 @@ int main(void)
         cmocka_unit_test(floor_is_named),
         cmocka_unit_test(a_given_budget_is_used_exactly_up_to_all_experts),
         cmocka_unit_test(whole_working_sets_within_three_quarters),
+        cmocka_unit_test(longer_chunks_for_an_eighth_of_what_is_left),
         cmocka_unit_test(published_figures),
         cmocka_unit_test(no_experts_no_slots),
         cmocka_unit_test(sizes_by_hand),
