@@ -76,7 +76,6 @@ size_t waste_kernels_activations_bytes(int64_t cols, size_t n)
 
 static size_t expert_bytes(const waste_kernel_limits *l)
 {
-    const size_t rows = l->rows < WASTE_VQ_ROWS ? l->rows : WASTE_VQ_MANY;
     /* a range that starts inside an index block touches one more */
     const size_t up = 2 * (up_to((size_t)l->width, 64) + 64);
     const size_t down = up_to((size_t)l->in, 64) + 64;
@@ -84,7 +83,7 @@ static size_t expert_bytes(const waste_kernel_limits *l)
 
     if (!l->width) return 0;
     return WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES + WASTE_VQ_MANY_BYTES +
-           (WASTE_VQ_MANY * scales + rows * max2(up, down)) * sizeof(float);
+           WASTE_VQ_MANY * (scales + max2(up, down)) * sizeof(float);
 }
 
 /* Per row and head: query, weighted latents, scores, maximum and sum. A block of

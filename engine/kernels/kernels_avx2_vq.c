@@ -1,11 +1,12 @@
 /* Experts on AVX2: see kernels.h. No state, any thread.
  *
- * f32 tables of a block of positions, which stay in L1 while all rows pass over them,
- * and scalar lookups: vector gathers are slower, and byte shuffles over 256 entries no
- * faster. A row's sum runs over the
- * positions in order, so its bits depend on its input alone. Against plain C: f32
- * rounding, at most 2e-6 of the sum over the positions of |x_v| times the longest
- * entries. */
+ * f32 tables of a block of positions, over which all rows pass. For few inputs those of
+ * one, which stay in L1, and scalar lookups: vector gathers are slower, and byte shuffles
+ * over 256 entries no faster. For more those of eight, side by side, so that a lookup is
+ * one load for all of them. Either way a row's sum runs over the positions in order and
+ * an entry's over its columns, so an output's bits depend on its input alone. Against
+ * plain C: f32 rounding, at most 2e-6 of the sum over the positions of |x_v| times the
+ * longest entries. */
 #include "kernels/kernels_avx2.h"
 
 #if WASTE_HAVE_AVX2
@@ -17,7 +18,12 @@
 #include "kernels/kernels_work.h"
 #include "kernels/quant.h"
 
-#define ROWS 64 /* of an index block */
+#define ROWS  64 /* of an index block */
+#define LANES 8  /* inputs whose tables stand side by side */
+#define LEAST 3  /* of them, for that to be faster (docs/measured.md) */
+#define PASS  2  /* positions whose tables they have at a time */
+
+#define INLINE static inline __attribute__((always_inline))
 
 /* 3: three stages of bytes, 2: two, 6: four of 6 bits; 0: left to plain C. */
 static int kind_of(const waste_vq_geometry *g)
@@ -86,9 +92,8 @@ static void build(float *to, const waste_vq_geometry *g, const float *books, con
 }
 
 /* 8 rows over n positions; their sums live in registers. */
-static inline __attribute__((always_inline)) void eight_rows(float *acc, const unsigned char *p,
-                                                             const float *t, int64_t n,
-                                                             const int kind)
+INLINE void eight_rows(float *acc, const unsigned char *p, const float *t, int64_t n,
+                       const int kind)
 {
     const size_t step = ROWS * (kind == 2 ? 2 : 3);
     float s[8];
@@ -141,10 +146,8 @@ static inline __attribute__((always_inline)) void eight_rows(float *acc, const u
     } while (0)
 
 /* Row blocks first..last over the positions of a table block. */
-static inline __attribute__((always_inline)) void apply_kind(const waste_vq_matrix *m,
-                                                             int64_t first, int64_t last,
-                                                             float *acc, const float *t, int64_t v0,
-                                                             int64_t n, const int kind)
+INLINE void apply_kind(const waste_vq_matrix *m, int64_t first, int64_t last, float *acc,
+                       const float *t, int64_t v0, int64_t n, const int kind)
 {
     const int vb = kind == 2 ? 2 : 3;
     const size_t row_bytes = (size_t)(m->cols / 8) * (size_t)(ROWS * vb);
@@ -173,15 +176,149 @@ static void apply(const waste_vq_geometry *g, const waste_vq_matrix *m, int64_t 
         apply_kind(m, first, last, acc, t, v0, n, 2);
 }
 
-/* All positions for n inputs; acc[i]: (last - first) * 64 sums. */
+/* ---- eight inputs side by side ---------------------------------------------------- */
+
+/* [position][stage][entry][LANES] of the positions from v0 on; lanes without an input
+ * have the first one's. */
+static void build_lanes(float *to, const waste_vq_geometry *g, const float *books,
+                        const float *const *x, size_t inputs, int64_t v0, int64_t n)
+{
+    const size_t entries = entries_of(g);
+    int64_t v;
+    size_t e, i;
+    int s, d;
+
+    for (v = v0; v < v0 + n; v++) {
+        float column[8][LANES];
+        __m256 xd[8];
+
+        for (d = 0; d < 8; d++) {
+            for (i = 0; i < LANES; i++) column[d][i] = x[i < inputs ? i : 0][8 * v + d];
+            xd[d] = _mm256_loadu_ps(column[d]);
+        }
+        for (s = 0; s < g->stages; s++) {
+            const float *b = books + (size_t)s * 8 * entries;
+
+            for (e = 0; e < entries; e++, to += LANES) {
+                __m256 sum = _mm256_setzero_ps();
+
+#pragma GCC unroll 8
+                for (d = 0; d < 8; d++)
+                    sum = _mm256_fmadd_ps(xd[d], _mm256_broadcast_ss(b + (size_t)d * entries + e),
+                                          sum);
+                _mm256_storeu_ps(to, sum);
+            }
+        }
+    }
+}
+
+INLINE __m256 entry(const float *t, size_t e)
+{
+    return _mm256_loadu_ps(t + LANES * e);
+}
+
+/* 64 rows over n positions: acc[row][LANES]. */
+INLINE void rows_lanes(float *acc, const unsigned char *block, const float *table, const int64_t n,
+                       const int kind)
+{
+    const int vb = kind == 2 ? 2 : 3, stages = kind == 6 ? 4 : kind;
+    const size_t entries = kind == 6 ? 64 : 256;
+    int64_t v;
+    int r;
+
+    for (r = 0; r < ROWS; r++, acc += LANES) {
+        const unsigned char *p = block + r * vb;
+        const float *t = table;
+        __m256 sum = _mm256_loadu_ps(acc);
+
+#pragma GCC unroll 2
+        for (v = 0; v < n; v++, p += ROWS * vb, t += LANES * (size_t)stages * entries) {
+            __m256 a;
+
+            if (kind == 6) {
+                const uint32_t u = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
+
+                a = _mm256_add_ps(
+                    _mm256_add_ps(entry(t, u & 63), entry(t, 64 + (u >> 6 & 63))),
+                    _mm256_add_ps(entry(t, 128 + (u >> 12 & 63)), entry(t, 192 + (u >> 18))));
+            } else {
+                a = _mm256_add_ps(entry(t, p[0]), entry(t, 256 + (size_t)p[1]));
+                if (kind == 3) a = _mm256_add_ps(a, entry(t, 512 + (size_t)p[2]));
+            }
+            sum = _mm256_add_ps(sum, a);
+        }
+        _mm256_storeu_ps(acc, sum);
+    }
+}
+
+INLINE void apply_lanes_kind(const waste_vq_matrix *m, int64_t first, int64_t last, float *acc,
+                             const float *t, int64_t v0, int64_t n, const int kind)
+{
+    const int vb = kind == 2 ? 2 : 3;
+    const size_t row_bytes = (size_t)(m->cols / 8) * (size_t)(ROWS * vb);
+    int64_t b;
+
+    for (b = first; b < last; b++, acc += ROWS * LANES) {
+        const unsigned char *p =
+            m->index + (size_t)b * row_bytes + (size_t)v0 * (size_t)(ROWS * vb);
+
+        if (b + 2 < last) PREFETCH(p + 2 * row_bytes, (size_t)n * (size_t)(ROWS * vb));
+        if (n == PASS)
+            rows_lanes(acc, p, t, PASS, kind);
+        else
+            rows_lanes(acc, p, t, n, kind);
+    }
+}
+
+static void apply_lanes(const waste_vq_geometry *g, const waste_vq_matrix *m, int64_t first,
+                        int64_t last, float *acc, const float *t, int64_t v0, int64_t n)
+{
+    const int kind = kind_of(g);
+
+    if (kind == 6)
+        apply_lanes_kind(m, first, last, acc, t, v0, n, 6);
+    else if (kind == 3)
+        apply_lanes_kind(m, first, last, acc, t, v0, n, 3);
+    else
+        apply_lanes_kind(m, first, last, acc, t, v0, n, 2);
+}
+
+/* All positions for n <= LANES inputs; acc[i * step]: sums of input i. side: room for
+ * step * LANES sums. */
+static void run_lanes(const waste_expert *a, const waste_vq_matrix *m, int64_t first, int64_t last,
+                      const float *const *x, size_t n, float *acc, size_t step, float *side)
+{
+    const size_t rows = (size_t)(last - first) * ROWS;
+    const int64_t nv = m->cols / 8;
+    float *table = (float *)(void *)((char *)a->work + WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES);
+    int64_t v, p;
+    size_t i, r;
+
+    memset(side, 0, rows * LANES * sizeof *side);
+    for (v = 0; v < nv; v += PASS) {
+        p = nv - v < PASS ? nv - v : PASS;
+        build_lanes(table, &a->geometry, m->packed, x, n, v, p);
+        apply_lanes(&a->geometry, m, first, last, side, table, v, p);
+    }
+    for (i = 0; i < n; i++)
+        for (r = 0; r < rows; r++) acc[i * step + r] = side[r * LANES + i];
+}
+
+/* ---- one matrix ---------------------------------------------------------------------- */
+
+/* All positions for n inputs; acc[i * step]: (last - first) * 64 sums of input i. */
 static void run_matrix(const waste_expert *a, const waste_vq_matrix *m, int64_t first, int64_t last,
-                       const float *const *x, size_t n, float *acc, size_t step)
+                       const float *const *x, size_t n, float *acc, size_t step, float *side)
 {
     const int64_t nv = m->cols / 8;
     float *table = a->work;
     int64_t v, p;
-    size_t i;
+    size_t i, k;
 
+    for (; n >= LEAST; n -= k, x += k, acc += k * step) {
+        k = n < LANES ? n : LANES;
+        run_lanes(a, m, first, last, x, k, acc, step, side);
+    }
     for (i = 0; i < n; i++) memset(acc + i * step, 0, (size_t)(last - first) * ROWS * sizeof *acc);
     for (v = 0; v < nv; v += WASTE_VQ_BLOCK) {
         p = nv - v < WASTE_VQ_BLOCK ? nv - v : WASTE_VQ_BLOCK;
@@ -199,7 +336,8 @@ static int fast(const waste_expert *a)
 
 static float *sums_of(const waste_expert *a)
 {
-    return (float *)(void *)((char *)a->work + WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES);
+    return (float *)(void *)((char *)a->work + WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES +
+                             WASTE_VQ_MANY_BYTES);
 }
 
 static float scale_of(const waste_vq_matrix *m, int64_t r)
@@ -212,7 +350,7 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
     const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
     const size_t step = (size_t)(last - first) * ROWS;
     const float *x[WASTE_VQ_ROWS];
-    float *acc = sums_of(a);
+    float *acc = sums_of(a), *side = acc + 2 * WASTE_VQ_ROWS * step;
     waste_kernels plain;
     size_t at, n, i;
     int64_t r;
@@ -225,8 +363,8 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
     for (at = 0; at < a->n; at += n) {
         n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
         for (i = 0; i < n; i++) x[i] = a->x + (int64_t)a->x_row[at + i] * a->gate.cols;
-        run_matrix(a, &a->gate, first, last, x, n, acc, 2 * step);
-        run_matrix(a, &a->up, first, last, x, n, acc + step, 2 * step);
+        run_matrix(a, &a->gate, first, last, x, n, acc, 2 * step, side);
+        run_matrix(a, &a->up, first, last, x, n, acc + step, 2 * step, side);
         for (i = 0; i < n; i++) {
             float *g = acc + 2 * i * step + (lo - first * ROWS), *u = g + step;
             const waste_act act = {a->act, g, u, a->h + (int64_t)(at + i) * a->gate.rows + lo};
@@ -245,7 +383,7 @@ static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
     const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
     const size_t step = (size_t)(last - first) * ROWS;
     const float *x[WASTE_VQ_ROWS];
-    float *acc = sums_of(a);
+    float *acc = sums_of(a), *side = acc + WASTE_VQ_ROWS * step;
     waste_kernels plain;
     size_t at, n, i;
     int64_t r;
@@ -258,7 +396,7 @@ static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
     for (at = 0; at < a->n; at += n) {
         n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
         for (i = 0; i < n; i++) x[i] = a->h + (int64_t)(at + i) * a->down.cols;
-        run_matrix(a, &a->down, first, last, x, n, acc, step);
+        run_matrix(a, &a->down, first, last, x, n, acc, step, side);
         for (i = 0; i < n; i++) {
             float *y = a->y + (int64_t)a->y_row[at + i] * a->down.rows;
 
