@@ -341,10 +341,4 @@ void waste_vq_rows(const float *acc, __m512 *r)
     r[3] = _mm512_shuffle_f32x4(ab1, cd1, 0xDD);
 }
 
-/* The scales of rows first..first+15 under a mask. */
-static inline __m512 scales16(const waste_vq_matrix *m, int64_t first, __mmask16 rows)
-{
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(rows, m->scale + 2 * first));
-}
-
 #endif

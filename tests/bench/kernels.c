@@ -263,7 +263,7 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
                          int64_t input, size_t top_k)
 {
     enum { MOST = 64 };
-    static const size_t counts[] = {1, 4, 16, 64};
+    static const size_t counts[] = {1, 2, 4, 8, 16, 32, 64};
     static const float spread[4] = {1, .5f, .27f, .2f};
     const size_t entries = q.index_bits == 6 ? 64 : 256;
     expert e = {.q = q, .top_k = top_k};
