@@ -192,8 +192,11 @@ static void release(waste_combine *c)
     ticket *t, *next;
     size_t i;
 
-    for (i = 0; i < c->pass.n; i++)
-        if (c->owner[i] && c->owner[i]->left) c->owner[i] = NULL;
+    for (i = 0; i < c->pass.n; i++) {
+        if (!c->owner[i] || !c->owner[i]->left) continue;
+        c->owner[i] = NULL;
+        c->rows[i].seq = NULL;
+    }
     for (t = c->first; t; t = next) {
         next = t->next;
         if (t->left) fail(c, t, WASTE_CANCELLED, "cancelled");

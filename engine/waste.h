@@ -616,8 +616,8 @@ typedef struct waste_convert_options {
      * on threads or the CPU. */
     const char *effort;     /* "default" (NULL means it), "fast": the greedy encoding of
                              * other converters, "best": slower and a little better */
-    const char *importance; /* file with E[x^2] of each input channel (docs/convert.md),
-                             * or NULL; not with effort "fast" */
+    const char *importance; /* importance file (see calibration below), or NULL; not with
+                             * effort "fast" */
     int threads;            /* 0: all processors; 1..256 */
     const char *layers;     /* a trial: trunk and these layers ("1,2" or "3-5"), and no
                              * publication; a whole conversion later goes on from there.
@@ -654,6 +654,46 @@ waste_status waste_convert_open(waste_convert **out, const char *source, const c
  * WASTE_BUSY when another one is at work in the target. */
 waste_status waste_convert_next(waste_convert *c, waste_convert_row *row, waste_error *err);
 void waste_convert_close(waste_convert *c);
+
+/* ---- calibration: what the inputs of the experts are like --------------- */
+
+/* The mean square of every input channel of the experts, over texts that a model reads:
+ * the importance file that waste_convert_options takes. Usage:
+ *
+ *     waste_calibration_open(&c, model, &err);
+ *     waste_calibration_load(c, "importance.json", &err);     to add to a file
+ *     waste_calibration_add(c, ids, n, 0, NULL, &err);        for each text
+ *     waste_calibration_text(c, &text, &err);
+ *     waste_importance_publish("importance.json", (waste_str){text.text, text.bytes}, NULL, &err);
+ *
+ * The model may be of the same checkpoint in any format, and others may use it
+ * meanwhile. A calibration belongs to one thread at a time and ends before its model. */
+typedef struct waste_calibration waste_calibration;
+
+#define WASTE_CALIBRATION_WINDOW 512
+
+/* WASTE_UNSUPPORTED for a model without experts. Its sums count against the budget. */
+waste_status waste_calibration_open(waste_calibration **out, waste_model *m, waste_error *err);
+/* Adds what the file's means are of. WASTE_ARG names file and list where it does not fit
+ * the model, or lacks a layer or the number of tokens. */
+waste_status waste_calibration_load(waste_calibration *c, const char *path, waste_error *err);
+/* Reads n tokens in windows of at most `window` positions, each a sequence of its own,
+ * so that any length of text goes; 0: WASTE_CALIBRATION_WINDOW, or the context if that
+ * is less. Ids are checked first. When the work itself fails or is cancelled, the
+ * calibration is of no more use: its layers have seen different texts. */
+waste_status waste_calibration_add(waste_calibration *c, const int32_t *ids, size_t n,
+                                   int64_t window, const waste_cancel *cancel, waste_error *err);
+/* Positions that the means are of; while adding, also for the cancel callback. */
+uint64_t waste_calibration_tokens(const waste_calibration *c);
+/* The file's text; WASTE_ARG before the first token. */
+waste_status waste_calibration_text(const waste_calibration *c, waste_text *out, waste_error *err);
+void waste_calibration_close(waste_calibration *c);
+
+/* Makes such a text a file, replaced as a whole. A text that is no importance, and a file
+ * that is there and holds none, are WASTE_ARG. *tokens gets how many it is of; it may be
+ * NULL. */
+waste_status waste_importance_publish(const char *path, waste_str text, uint64_t *tokens,
+                                      waste_error *err);
 
 /* ---- verification ------------------------------------------------------ */
 

@@ -31,34 +31,38 @@ static const struct function {
     const char *name;
     int args; /* -1: any number, checked by the function */
     int flags;
-    void (*call)(sqlite3_context *, int, sqlite3_value **);
+    void (*call)(sqlite3_context *, int, sqlite3_value **); /* of an aggregate: a row */
+    void (*final)(sqlite3_context *);                       /* NULL: a scalar */
 } functions[] = {
-    {"waste_version", 0, PURE, waste_fn_version},
-    {"waste_setup", 0, FILES, waste_fn_setup},
-    {"waste_register", 2, JSON, waste_fn_register},
-    {"waste_register", 3, JSON, waste_fn_register},
-    {"waste_open", 1, JSON, waste_fn_open},
-    {"waste_open", 2, JSON, waste_fn_open},
-    {"waste_close", 1, FILES, waste_fn_close},
-    {"waste_usage_save", 1, FILES, waste_fn_usage_save},
-    {"waste_tokenize", 2, JSON, waste_fn_tokenize},
-    {"waste_tokenize", 3, JSON, waste_fn_tokenize},
-    {"waste_detokenize", 2, FILES, waste_fn_detokenize},
-    {"waste_token_count", 2, FILES, waste_fn_token_count},
-    {"waste_token_count", 3, FILES, waste_fn_token_count},
-    {"waste_generate", -1, FILES, waste_fn_generate},
-    {"waste_generate_json", -1, JSON, waste_fn_generate_json},
-    {"waste_render", 2, JSON, waste_fn_render},
-    {"waste_render", 3, JSON, waste_fn_render},
-    {"waste_chat_json", 2, JSON, waste_fn_chat_json},
-    {"waste_chat_json", 3, JSON, waste_fn_chat_json},
-    {"waste_session", 1, FILES, waste_fn_session},
-    {"waste_session", 2, FILES, waste_fn_session},
-    {"waste_session", 3, FILES, waste_fn_session},
-    {"waste_fork", 1, FILES, waste_fn_fork},
-    {"waste_fork", 2, FILES, waste_fn_fork},
-    {"waste_fork", 3, FILES, waste_fn_fork},
-    {"waste_chat", -1, FILES, waste_fn_chat},
+    {"waste_version", 0, PURE, waste_fn_version, NULL},
+    {"waste_setup", 0, FILES, waste_fn_setup, NULL},
+    {"waste_register", 2, JSON, waste_fn_register, NULL},
+    {"waste_register", 3, JSON, waste_fn_register, NULL},
+    {"waste_open", 1, JSON, waste_fn_open, NULL},
+    {"waste_open", 2, JSON, waste_fn_open, NULL},
+    {"waste_close", 1, FILES, waste_fn_close, NULL},
+    {"waste_calibrate", 2, JSON, waste_fn_calibrate_step, waste_fn_calibrate_final},
+    {"waste_calibrate", 3, JSON, waste_fn_calibrate_step, waste_fn_calibrate_final},
+    {"waste_importance_save", 2, FILES, waste_fn_importance_save, NULL},
+    {"waste_usage_save", 1, FILES, waste_fn_usage_save, NULL},
+    {"waste_tokenize", 2, JSON, waste_fn_tokenize, NULL},
+    {"waste_tokenize", 3, JSON, waste_fn_tokenize, NULL},
+    {"waste_detokenize", 2, FILES, waste_fn_detokenize, NULL},
+    {"waste_token_count", 2, FILES, waste_fn_token_count, NULL},
+    {"waste_token_count", 3, FILES, waste_fn_token_count, NULL},
+    {"waste_generate", -1, FILES, waste_fn_generate, NULL},
+    {"waste_generate_json", -1, JSON, waste_fn_generate_json, NULL},
+    {"waste_render", 2, JSON, waste_fn_render, NULL},
+    {"waste_render", 3, JSON, waste_fn_render, NULL},
+    {"waste_chat_json", 2, JSON, waste_fn_chat_json, NULL},
+    {"waste_chat_json", 3, JSON, waste_fn_chat_json, NULL},
+    {"waste_session", 1, FILES, waste_fn_session, NULL},
+    {"waste_session", 2, FILES, waste_fn_session, NULL},
+    {"waste_session", 3, FILES, waste_fn_session, NULL},
+    {"waste_fork", 1, FILES, waste_fn_fork, NULL},
+    {"waste_fork", 2, FILES, waste_fn_fork, NULL},
+    {"waste_fork", 3, FILES, waste_fn_fork, NULL},
+    {"waste_chat", -1, FILES, waste_fn_chat, NULL},
 };
 
 static const struct table {
@@ -109,8 +113,9 @@ static int set_item(sqlite3 *db, size_t i, waste_conn *conn)
     }
     f = &functions[i];
     if (conn) waste_models_conn_hold(conn); /* released by SQLite, on failure too */
-    return sqlite3_create_function_v2(db, f->name, f->args, f->flags, conn, conn ? f->call : NULL,
-                                      NULL, NULL, release);
+    return sqlite3_create_function_v2(
+        db, f->name, f->args, f->flags, conn, conn && !f->final ? f->call : NULL,
+        conn && f->final ? f->call : NULL, conn ? f->final : NULL, release);
 }
 
 static const char *item_name(size_t i)

@@ -1,4 +1,4 @@
-/* The scalar functions, for the table in ext.c. sqlite3_user_data is the
+/* The functions, for the table in ext.c. sqlite3_user_data is the
  * connection (waste_conn). What each does stands where it is defined. */
 #ifndef FN_H
 #define FN_H
@@ -17,6 +17,11 @@ void waste_fn_close(sqlite3_context *ctx, int argc, sqlite3_value **argv);
 
 /* fn_usage.c */
 void waste_fn_usage_save(sqlite3_context *ctx, int argc, sqlite3_value **argv);
+
+/* fn_calibrate.c */
+void waste_fn_calibrate_step(sqlite3_context *ctx, int argc, sqlite3_value **argv);
+void waste_fn_calibrate_final(sqlite3_context *ctx);
+void waste_fn_importance_save(sqlite3_context *ctx, int argc, sqlite3_value **argv);
 
 /* fn_text.c */
 void waste_fn_tokenize(sqlite3_context *ctx, int argc, sqlite3_value **argv);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "convert/importance.h"
 #include "convert/names.h"
 #include "convert/vq_choice.h"
 #include "kernels/quant.h"
@@ -347,6 +348,11 @@ static waste_status read_next(waste_experts *x, int layer, int expert, const pie
     return waste_source_rows(x->source, &next->w, next->first, next->n, next->at, err);
 }
 
+static int importance_of(int kind)
+{
+    return kind == WASTE_EXPERTS_DOWN ? WASTE_IMPORTANCE_DOWN : WASTE_IMPORTANCE_GATE_UP;
+}
+
 static unsigned char *indices_of(const waste_experts *x, int kind)
 {
     const waste_record_layout *l = &x->layout;
@@ -374,7 +380,7 @@ static waste_status encode_piece(waste_experts *x, int layer, int expert, const 
     waste_status st, read;
     int64_t i;
 
-    if (waste_vq_importance_get(x->importance, layer, now->kind == WASTE_EXPERTS_DOWN, &weights))
+    if (waste_vq_importance_get(x->importance, layer, importance_of(now->kind), &weights))
         job.weights = &weights;
     st = waste_vq_rows_start(x->rows, &job, cancel, err);
     if (st) return st;

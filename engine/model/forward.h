@@ -44,10 +44,10 @@ typedef struct waste_pass {
  * begin, then layer until it gives WASTE_DONE, which is when the logits are there and
  * sequences have advanced. Rows are checked already, their sequences have room. When a
  * piece fails and p->touched is set, the sequences hold a half-made state. But a layer
- * that fails with p->half set (p->cancel may have asked for that) can be called again,
- * and does not look at rows and sequences then: their owners may be gone, if
- * waste_forward_keep takes the rows out before the next layer. The thread may be another
- * one each time, with a turn of its own in the pool. */
+ * that fails with p->half set (p->cancel may have asked for that) can be called again.
+ * Owners of rows may go meanwhile: their seq is then NULL, and waste_forward_keep takes
+ * them out before the next layer. The thread may be another one each time, with a turn of
+ * its own in the pool. */
 waste_status waste_forward_begin(waste_pass *p, const waste_row *rows, size_t n);
 waste_status waste_forward_layer(waste_pass *p);
 /* Between layers: leaves only the rows t with keep[t]; all of a sequence or none. rows

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/forward.h"
+#include "model/observer.h"
 #include "model/router.h"
 
 #define EXPONENTIAL 16 /* multiply-adds that one takes as long as, about */
@@ -321,6 +322,19 @@ static waste_status gather(group *g, waste_error *err)
     return st;
 }
 
+static void observe(const group *g)
+{
+    const waste_scratch *s = g->p->s;
+    size_t i;
+
+    for (i = 0; i < g->n; i++) {
+        const member *m = &g->member[i];
+
+        waste_observer_hidden(g->p, s->expert_h + m->at * (size_t)g->p->config->moe_width,
+                              s->y_row + m->at, m->n);
+    }
+}
+
 /* Runs all experts of the layer: the routed ones on x, with their results in
  * expert_out, and the shared ones, into out. All that are to be read are asked for
  * before the first multiply, and so are those that the next layer will probably want:
@@ -330,6 +344,7 @@ static waste_status experts(const waste_pass *p, int layer, const float *x)
 {
     waste_scratch *s = p->s;
     const size_t n = route(p, &p->weights->layer[layer]);
+    const int observed = waste_observer_wanted(p);
     group g = {.p = p, .layer = layer, .x = x};
     waste_status st;
     size_t i;
@@ -341,8 +356,10 @@ static waste_status experts(const waste_pass *p, int layer, const float *x)
     while (!st) {
         st = gather(&g, p->err);
         if (!st) run_group(&g);
+        if (!st && observed) observe(&g);
         for (i = 0; i < g.n; i++) waste_cache_release(p->cache, layer, g.member[i].expert);
     }
+    if (st == WASTE_DONE && observed) waste_observer_layer(p, layer, x);
     for (i = 0; i < n; i++) s->first[s->visit[i]] = -1;
     return st == WASTE_DONE ? WASTE_OK : st;
 }

@@ -15,16 +15,19 @@ typedef struct waste_seq_layer {
     size_t n_blocks, space; /* filled, and room in `block` */
 } waste_seq_layer;
 
+struct waste_observer; /* observer.h */
+
 struct waste_seq {
     waste_model *model; /* whose it is; this file does not look inside */
     const waste_config *config;
-    waste_kv kv;      /* how its latents are kept */
-    int64_t length;   /* positions computed */
-    int64_t planned;  /* length once the running step is done */
-    int64_t reserved; /* positions that there is room for */
-    int broken;       /* a pass failed half-way: the state means nothing */
-    uint64_t loaded;  /* bytes loaded so far, while its parts are (state.h) */
-    float *fixed;     /* what the KDA layers' pointers point into */
+    waste_kv kv;                     /* how its latents are kept */
+    int64_t length;                  /* positions computed */
+    int64_t planned;                 /* length once the running step is done */
+    int64_t reserved;                /* positions that there is room for */
+    int broken;                      /* a pass failed half-way: the state means nothing */
+    uint64_t loaded;                 /* bytes loaded so far, while its parts are (state.h) */
+    struct waste_observer *observer; /* of its rows; borrowed, NULL: none. A fork has none */
+    float *fixed;                    /* what the KDA layers' pointers point into */
     waste_seq_layer layer[WASTE_MAX_LAYERS];
 };
 

@@ -106,6 +106,7 @@ STEPS = (
     ("answering", opened, answer, BOTH),
     ("answering token by token", opened, decode, ON),
     ("answering in JSON", opened, lambda db: json.loads(rows(db, "SELECT waste_generate_json(?, 'Hi')", PATH)[0][0])["text"], ONCE),
+    ("calibrating", opened, lambda db: rows(db, "SELECT waste_calibrate(?, 'Hi') ->> 'tokens'", PATH), BOTH),
     ("the statistics", opened, lambda db: rows(db, "SELECT path FROM waste_stats"), BOTH),
     ("closing", opened, lambda db: rows(db, "SELECT waste_close(?)", PATH), BOTH),
 )

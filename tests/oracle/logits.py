@@ -6,7 +6,8 @@ method for each step: whole matrices, one expert after another, keys and values
 of MLA expanded per head. It shares nothing with the engine or with the writer
 in tests/tiny. Needs torch and numpy; the tests only read what it wrote.
 
-  logits.py --all                 makes tests/golden/logits anew
+  logits.py --all                 makes tests/golden/logits and importance.json anew
+  logits.py --importance          makes tests/golden/importance.json alone
   logits.py --gaps                margins of the small containers, nothing written
   logits.py CONTAINER IDS OUT     logits of comma-separated ids, every position,
                                   as little-endian float32; prints the margin
@@ -29,6 +30,8 @@ import torch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GOLDEN = os.path.join(ROOT, "tests", "golden", "logits")
+IMPORTANCE = os.path.join(ROOT, "tests", "golden", "importance.json")
+CALIBRATED, WINDOW = ("k3", "linear-odd", "v3"), 32
 KEPT = {"len1": [0], "len5": [0, 1, 2, 3, 4], "len70": [6, 31, 63, 64, 69]}
 N_GREEDY = 24  # tokens of a greedy continuation, unless the end token comes
 F64 = torch.float64
@@ -143,6 +146,7 @@ class Oracle:
         self.eps = self.k.get("rms_norm_eps", 1e-5)
         self.margin = math.inf
         self.used = set()  # (layer, expert) that were chosen
+        self.inputs, self.hidden = {}, {}  # per layer: what gate and up, and what down, were given
 
     def norm(self, x, weight):
         w = self.c.get(weight, flat=True)
@@ -293,7 +297,10 @@ class Oracle:
             for weight, e in zip(w, chosen):
                 self.used.add((layer, e))
                 gate, up, down = self.c.expert(layer, e, y.shape[1], inner)
-                total = total + weight * (down @ self.act(gate @ y[t], up @ y[t]))
+                h = self.act(gate @ y[t], up @ y[t])
+                self.inputs.setdefault(layer, []).append(y[t])
+                self.hidden.setdefault(layer, []).append(h)
+                total = total + weight * (down @ h)
             rows.append(total)
         z = torch.stack(rows)
         if latent:
@@ -380,6 +387,25 @@ def measure(cases, name):
     return oracle, rows
 
 
+def mean_squares(rows):
+    return [float(f"{v:.8g}") for v in torch.stack(rows).square().mean(0).tolist()]
+
+
+def importance(cases, name):
+    """Mean squares of what the experts are given, text by text, window by window."""
+    oracle = Oracle(cases.make(name))
+    for ids in cases.sequences(name).values():
+        for at in range(0, len(ids), WINDOW):
+            oracle.logits(ids[at:at + WINDOW])
+    return {str(l): {"gate_up": mean_squares(oracle.inputs[l]), "down": mean_squares(oracle.hidden[l])} for l in sorted(oracle.inputs)}
+
+
+def write_importance(cases):
+    out = {name: {"digest": cases.digest(name), "window": WINDOW, "layers": importance(cases, name)} for name in CALIBRATED}
+    with open(IMPORTANCE, "w") as f:
+        f.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(e)}" for n, e in out.items()) + "\n}\n")
+
+
 def write_all(cases):
     os.makedirs(GOLDEN, exist_ok=True)
     for f in os.listdir(GOLDEN):
@@ -424,6 +450,9 @@ def against(folder, only):
 def main(args):
     if args[:1] == ["--all"]:
         write_all(small_containers())
+        write_importance(small_containers())
+    elif args[:1] == ["--importance"]:
+        write_importance(small_containers())
     elif args[:1] == ["--gaps"]:
         cases = small_containers()
         for name in args[1:] or cases.CASES:
