@@ -288,7 +288,7 @@ static waste_status check_tensor(waste_verify *v, const waste_trunk_entry *e, lo
         n = e->rows - first < piece ? e->rows - first : piece;
         st = asked(v, err);
         if (!st) st = read_trunk(v, e, first, n, err);
-        if (!st && v->source) st = waste_source_rows(v->source, &w, first, n, v->want, err);
+        if (!st && v->source) st = waste_weight_rows(v->source, &w, first, n, v->want, err);
         if (!st && v->source) compare(l, v->got, v->want, n * e->cols);
     }
     return st;
@@ -468,7 +468,7 @@ static waste_status compare_matrix(waste_verify *v, int kind, const unsigned cha
     waste_status st;
 
     waste_names_expert(name, sizeof name, v->names, &v->settings, v->layer, v->expert, kind);
-    st = waste_source_weight(v->source, name, &w, err);
+    st = waste_weight_find(v->source, name, &w, err);
     if (!st && (w.rows != rows || w.cols != cols))
         st = waste_fail(err, WASTE_FORMAT, "tensor %s is [%lld, %lld], the record's [%lld, %lld]",
                         name, (long long)w.rows, (long long)w.cols, (long long)rows,
@@ -477,7 +477,7 @@ static waste_status compare_matrix(waste_verify *v, int kind, const unsigned cha
     for (first = 0; !st && first < rows; first += n) {
         n = rows - first < piece ? rows - first : piece;
         st = asked(v, err);
-        if (!st) st = waste_source_rows(v->source, &w, first, n, v->want, err);
+        if (!st) st = waste_weight_rows(v->source, &w, first, n, v->want, err);
         for (r = 0; !st && r < n; r++)
             decode_row(v, at, kind, first + r, cols, scale_at(scales, first + r),
                        v->got + r * cols);

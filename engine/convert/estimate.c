@@ -205,14 +205,14 @@ static waste_status read_rows(waste_convert *c, waste_weight *w, float **rows, i
 
     waste_names_expert(name, sizeof name, waste_names_find(c->source, &c->settings), &c->settings,
                        l, 0, 0);
-    st = waste_source_weight(c->source, name, w, err);
+    st = waste_weight_find(c->source, name, w, err);
     if (st) return st;
     room = TIMED_WEIGHTS / w->cols;
     *n = room < 1 ? 1 : room < w->rows ? room : w->rows;
     *rows = waste_mem_array((size_t)(*n * w->cols), sizeof **rows);
     if (!*rows) return waste_fail(err, WASTE_NOMEM, "out of memory timing the encoder");
     began = waste_clock_ns();
-    st = waste_source_rows(c->source, w, 0, *n, *rows, err);
+    st = waste_weight_rows(c->source, w, 0, *n, *rows, err);
     *seconds = (double)(waste_clock_ns() - began) / 1e9;
     return st;
 }

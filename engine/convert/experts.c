@@ -101,7 +101,7 @@ static waste_status find(const waste_experts *x, int layer, int expert, int kind
     waste_status st;
 
     waste_names_expert(name, sizeof name, x->names, x->c, layer, expert, kind);
-    st = waste_source_weight(x->source, name, w, err);
+    st = waste_weight_find(x->source, name, w, err);
     if (!st && (w->dims != 2 || w->rows != rows_of(x, kind) || w->cols != cols_of(x, kind)))
         st = waste_fail(err, WASTE_FORMAT, "tensor %s is [%lld, %lld], wanted [%lld, %lld]", name,
                         (long long)w->rows, (long long)w->cols, (long long)rows_of(x, kind),
@@ -252,7 +252,7 @@ static waste_status take_vectors(waste_experts *x, const waste_weight *w, int ki
     for (first = 0; !st && want && first < w->rows; first += n) {
         n = w->rows - first < x->piece_rows[kind] ? w->rows - first : x->piece_rows[kind];
         st = waste_convert_asked(cancel, err);
-        if (!st) st = waste_source_rows(x->source, w, first, n, x->piece[0], err);
+        if (!st) st = waste_weight_rows(x->source, w, first, n, x->piece[0], err);
         for (i = 0; !st && i < n; i++) {
             const float *row = x->piece[0] + i * w->cols;
             scale = x->beam ? waste_vq_row_rms(row, w->cols) : waste_vq_row_scale(row, w->cols);
@@ -345,7 +345,7 @@ static waste_status read_next(waste_experts *x, int layer, int expert, const pie
     }
     left = next->w.rows - next->first;
     next->n = left < x->piece_rows[next->kind] ? left : x->piece_rows[next->kind];
-    return waste_source_rows(x->source, &next->w, next->first, next->n, next->at, err);
+    return waste_weight_rows(x->source, &next->w, next->first, next->n, next->at, err);
 }
 
 static int importance_of(int kind)

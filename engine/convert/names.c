@@ -64,5 +64,5 @@ waste_status waste_names_trunk(const waste_source *s, const waste_settings *c, c
     snprintf(head, sizeof head, "%slm_head.weight", c->prefix);
     if (c->tied && strcmp(stored, head) == 0 && !waste_source_has(s, name))
         snprintf(name, sizeof name, "%smodel.embed_tokens.weight", c->prefix);
-    return waste_source_weight(s, name, out, err);
+    return waste_weight_find(s, name, out, err);
 }

@@ -1,25 +1,12 @@
 /* A checkpoint directory: config.json, and weights by name wherever they lie -
- * in the shards of model.safetensors.index.json or in one model.safetensors.
- * A weight is a plain tensor, fp8 values X with their scales X_scale_inv, or an
- * MXFP4 pair X_packed and X_scale (docs/convert.md 2); in any case it is read as
- * rows of floats. One thread at a time. */
+ * in the shards of model.safetensors.index.json or in one model.safetensors. What
+ * tensors make a weight, and its values, are weight.h's. One thread at a time. */
 #ifndef WASTE_SOURCE_H
 #define WASTE_SOURCE_H
 
-#include "base/json.h"
-#include "convert/safetensors.h"
-
-#define WASTE_SOURCE_DIMS 4
+#include "convert/weight.h"
 
 typedef struct waste_source waste_source;
-
-typedef struct waste_weight {
-    const waste_st_tensor *tensor; /* plain, fp8, or the packed nibbles */
-    const waste_st_tensor *scale;  /* of fp8 or of packed nibbles; NULL: plain */
-    int dims;                      /* 1..WASTE_SOURCE_DIMS */
-    int64_t shape[WASTE_SOURCE_DIMS];
-    int64_t rows, cols; /* cols: last axis; rows: product of the others */
-} waste_weight;
 
 /* Reads config.json, the index and the header of every shard. Errors name the
  * file that is missing and the tensor that is not where the index says. */
@@ -65,15 +52,11 @@ const waste_st_tensor *waste_source_find(const waste_source *s, const char *name
 
 /* Whether `name` exists, plain or packed. */
 int waste_source_has(const waste_source *s, const char *name);
-/* The weight `name`. WASTE_FORMAT when it is absent, has a dimension of zero or
- * too many of them, or the parts of a pair do not fit; WASTE_UNSUPPORTED naming
- * tensor and dtype for a dtype that cannot be decoded. */
-waste_status waste_source_weight(const waste_source *s, const char *name, waste_weight *out,
-                                 waste_error *err);
+/* The tensor `name` + `end`, or NULL. */
+const waste_st_tensor *waste_source_part(const waste_source *s, const char *name, const char *end);
 
-/* Rows [first, first + n) as n * cols floats. A weight that is not finite is
- * WASTE_FORMAT naming the tensor. */
-waste_status waste_source_rows(waste_source *s, const waste_weight *w, int64_t first, int64_t n,
-                               float *to, waste_error *err);
+/* What weight.h reads with, and the size of fp8 blocks in it; borrowed. */
+waste_weight_reader *waste_source_reader(waste_source *s);
+const waste_weight_reader *waste_source_blocks(const waste_source *s);
 
 #endif

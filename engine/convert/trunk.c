@@ -114,7 +114,7 @@ static waste_status add(waste_trunk *t, const waste_source *s, const char *name,
                         waste_fmt matrix, waste_error *err)
 {
     waste_trunk_item *i = t->item + t->n;
-    waste_status st = waste_source_weight(s, name, &i->weight, err);
+    waste_status st = waste_weight_find(s, name, &i->weight, err);
 
     if (st) return st;
     if (!container_name(i->name, stored))
@@ -284,7 +284,7 @@ static waste_status write_rows(bench *b, const waste_trunk_item *t, waste_source
     for (first = 0; !st && first < t->rows; first += n) {
         n = t->rows - first < b->piece ? t->rows - first : b->piece;
         st = waste_convert_asked(cancel, err);
-        if (!st) st = waste_source_rows(s, &view, first, n, b->in, err);
+        if (!st) st = waste_weight_rows(s, &view, first, n, b->in, err);
         if (st) break;
         if (t->fmt == WASTE_FMT_F32) {
             st = waste_writer_put(w, b->in, (size_t)(n * b->row_bytes), err);

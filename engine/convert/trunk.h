@@ -16,7 +16,7 @@ typedef struct waste_trunk_item {
     waste_weight weight;
     waste_fmt fmt;
     int dims; /* as recorded: vision tensors are flattened */
-    int64_t shape[WASTE_SOURCE_DIMS];
+    int64_t shape[WASTE_WEIGHT_DIMS];
     int64_t rows, cols;
     uint64_t off, scale_off, bytes; /* in trunk.bin */
 } waste_trunk_item;

@@ -126,10 +126,10 @@ static void compare_trunk(const waste_manifest *m, waste_source *s, waste_fmt ma
             snprintf(name, sizeof name, "%.*s.mlp.%s", (int)(moe - e->name), e->name,
                      moe + strlen(".block_sparse_moe."));
         if (!waste_source_has(s, name)) strcpy(name, "model.embed_tokens.weight"); /* tied */
-        assert_int_equal(waste_source_weight(s, name, &w, &err), WASTE_OK);
+        assert_int_equal(waste_weight_find(s, name, &w, &err), WASTE_OK);
         assert_int_equal(w.rows * w.cols, e->rows * e->cols);
         want = malloc((size_t)(w.rows * w.cols) * sizeof *want);
-        assert_int_equal(waste_source_rows(s, &w, 0, w.rows, want, &err), WASTE_OK);
+        assert_int_equal(waste_weight_rows(s, &w, 0, w.rows, want, &err), WASTE_OK);
         decode_trunk(e, trunk, got);
         if (distance(want, got, w.rows * w.cols) > bound[e->fmt])
             fail_msg("%s is %g off", e->name, distance(want, got, w.rows * w.cols));
@@ -207,8 +207,8 @@ static void compare_experts(const waste_manifest *m, waste_source *s, const char
                 waste_weight w;
                 snprintf(name, sizeof name, "%smodel.layers.%d.%s.experts.%d.%s.weight", m->prefix,
                          layer, names, e, kind[k]);
-                assert_int_equal(waste_source_weight(s, name, &w, &err), WASTE_OK);
-                assert_int_equal(waste_source_rows(s, &w, 0, rows, want, &err), WASTE_OK);
+                assert_int_equal(waste_weight_find(s, name, &w, &err), WASTE_OK);
+                assert_int_equal(waste_weight_rows(s, &w, 0, rows, want, &err), WASTE_OK);
                 decode_matrix(&m->quant, (unsigned char *)books, h.codebook + k * m->quant.stages,
                               r + part[k], scales, rows, cols, got);
                 if (distance(want, got, rows * cols) > bound)

@@ -89,9 +89,9 @@ static void each_block_has_its_scale(void **state)
     (void)state;
     put_example(BLOCKS, "[2,2]", "F32");
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
-    assert_int_equal(waste_source_weight(s, "x", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_find(s, "x", &w, &err), WASTE_OK);
     for (first = 0; first < 3; first++) { /* wherever reading starts */
-        assert_int_equal(waste_source_rows(s, &w, first, 3 - first, x, &err), WASTE_OK);
+        assert_int_equal(waste_weight_rows(s, &w, first, 3 - first, x, &err), WASTE_OK);
         for (r = first; r < 3; r++)
             for (c = 0; c < 5; c++)
                 assert_true(x[(r - first) * 5 + c] == (r < 2   ? c < 3 ? 2.0f : 3.0f
@@ -108,7 +108,7 @@ static void refuse(const char *about)
     waste_error err = {0};
     waste_status st = waste_source_open(&s, dir, &err);
 
-    if (!st) st = waste_source_weight(s, "x", &w, &err);
+    if (!st) st = waste_weight_find(s, "x", &w, &err);
     waste_source_close(s);
     assert_true(st < 0);
     if (!strstr(err.text, about)) fail_msg("\"%s\" does not say \"%s\"", err.text, about);
@@ -149,9 +149,9 @@ static void not_a_number_is_named(void **state)
                      "\"x_scale_inv\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[4,8]}}",
                      payload, 8);
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
-    assert_int_equal(waste_source_weight(s, "x", &w, &err), WASTE_OK);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
-    assert_int_equal(waste_source_rows(s, &w, 1, 1, x, &err), WASTE_FORMAT);
+    assert_int_equal(waste_weight_find(s, "x", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 1, 1, x, &err), WASTE_FORMAT);
     assert_non_null(strstr(err.text, "tensor x holds a weight that is not finite"));
     waste_source_close(s);
 }

@@ -53,18 +53,18 @@ static void decodes_plain_dtypes(void **state)
            "\"h\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[6,8]}}",
            payload, 8);
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
-    assert_int_equal(waste_source_weight(s, "f", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_find(s, "f", &w, &err), WASTE_OK);
     assert_int_equal(w.dims, 1);
     assert_int_equal(w.rows * w.cols, 1);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
     assert_true(x[0] == 1.5f);
-    assert_int_equal(waste_source_weight(s, "b", &w, &err), WASTE_OK);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_find(s, "b", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
     assert_true(x[0] == -1.5f);
-    assert_int_equal(waste_source_weight(s, "h", &w, &err), WASTE_OK);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_find(s, "h", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
     assert_true(x[0] == 0x1p-24f);
-    expect(waste_source_weight(s, "none", &w, &err), WASTE_FORMAT, &err, "no tensor none");
+    expect(waste_weight_find(s, "none", &w, &err), WASTE_FORMAT, &err, "no tensor none");
     waste_source_close(s);
 }
 
@@ -88,12 +88,12 @@ static void decodes_mxfp4_pairs(void **state)
            payload, sizeof payload);
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
     assert_true(waste_source_has(s, "x.weight"));
-    assert_int_equal(waste_source_weight(s, "x.weight", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_find(s, "x.weight", &w, &err), WASTE_OK);
     assert_int_equal(w.rows, 2);
     assert_int_equal(w.cols, 32);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
     for (i = 0; i < 32; i += 2) assert_true(x[i] == -0.75f && x[i + 1] == 0.5f);
-    assert_int_equal(waste_source_rows(s, &w, 1, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 1, 1, x, &err), WASTE_OK);
     for (i = 0; i < 16; i++) {
         assert_true(x[2 * i] == (i & 8 ? -1.0f : 1.0f) * magnitude[i & 7]);
         assert_true(x[2 * i + 1] == ((15 - i) & 8 ? -1.0f : 1.0f) * magnitude[(15 - i) & 7]);
@@ -107,10 +107,10 @@ static void decodes_mxfp4_pairs(void **state)
            "\"x.weight_scale\":{\"dtype\":\"U8\",\"shape\":[2,1],\"data_offsets\":[32,34]}}",
            payload, sizeof payload);
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
-    assert_int_equal(waste_source_weight(s, "x.weight", &w, &err), WASTE_OK);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    assert_int_equal(waste_weight_find(s, "x.weight", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
     for (i = 0; i < 32; i++) assert_true(x[i] == 0);
-    expect(waste_source_rows(s, &w, 1, 1, x, &err), WASTE_FORMAT, &err, "not finite");
+    expect(waste_weight_rows(s, &w, 1, 1, x, &err), WASTE_FORMAT, &err, "not finite");
     waste_source_close(s);
 }
 
@@ -133,12 +133,12 @@ static void refuses_what_mxfp4_does_not_allow(void **state)
            "\"i_scale\":{\"dtype\":\"BF16\",\"shape\":[0,2],\"data_offsets\":[0,0]}}",
            payload, sizeof payload);
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
-    assert_int_equal(waste_source_weight(s, "x", &w, &err), WASTE_OK);
-    assert_int_equal(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_OK);
-    expect(waste_source_rows(s, &w, 0, 2, x, &err), WASTE_FORMAT, &err, "x_scale has a scale");
-    expect(waste_source_weight(s, "y", &w, &err), WASTE_FORMAT, &err, "y_packed has no y_scale");
-    expect(waste_source_weight(s, "z", &w, &err), WASTE_FORMAT, &err, "[rows, cols/32]");
-    expect(waste_source_weight(s, "i", &w, &err), WASTE_UNSUPPORTED, &err, "i_packed is I32");
+    assert_int_equal(waste_weight_find(s, "x", &w, &err), WASTE_OK);
+    assert_int_equal(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_OK);
+    expect(waste_weight_rows(s, &w, 0, 2, x, &err), WASTE_FORMAT, &err, "x_scale has a scale");
+    expect(waste_weight_find(s, "y", &w, &err), WASTE_FORMAT, &err, "y_packed has no y_scale");
+    expect(waste_weight_find(s, "z", &w, &err), WASTE_FORMAT, &err, "[rows, cols/32]");
+    expect(waste_weight_find(s, "i", &w, &err), WASTE_UNSUPPORTED, &err, "i_packed is I32");
     waste_source_close(s);
 }
 
@@ -157,14 +157,14 @@ static void names_tensors_that_cannot_be_used(void **state)
            "\"five\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,0],\"data_offsets\":[16,16]}}",
            payload, sizeof payload);
     assert_int_equal(waste_source_open(&s, dir, &err), WASTE_OK);
-    assert_int_equal(waste_source_weight(s, "inf", &w, &err), WASTE_OK);
-    expect(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_FORMAT, &err, "tensor inf");
-    assert_int_equal(waste_source_weight(s, "nan", &w, &err), WASTE_OK);
-    expect(waste_source_rows(s, &w, 0, 1, x, &err), WASTE_FORMAT, &err, "tensor nan");
-    expect(waste_source_weight(s, "f8", &w, &err), WASTE_FORMAT, &err,
+    assert_int_equal(waste_weight_find(s, "inf", &w, &err), WASTE_OK);
+    expect(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_FORMAT, &err, "tensor inf");
+    assert_int_equal(waste_weight_find(s, "nan", &w, &err), WASTE_OK);
+    expect(waste_weight_rows(s, &w, 0, 1, x, &err), WASTE_FORMAT, &err, "tensor nan");
+    expect(waste_weight_find(s, "f8", &w, &err), WASTE_FORMAT, &err,
            "tensor f8 is F8_E4M3 and has no f8_scale_inv");
-    expect(waste_source_weight(s, "none", &w, &err), WASTE_FORMAT, &err, "dimension 0 of tensor");
-    expect(waste_source_weight(s, "five", &w, &err), WASTE_FORMAT, &err, "5 dimensions");
+    expect(waste_weight_find(s, "none", &w, &err), WASTE_FORMAT, &err, "dimension 0 of tensor");
+    expect(waste_weight_find(s, "five", &w, &err), WASTE_FORMAT, &err, "5 dimensions");
     waste_source_close(s);
 }
 
