@@ -102,8 +102,6 @@ waste_status waste_convert_read_options(waste_convert *c, const waste_convert_op
                                         waste_error *err);
 waste_status waste_convert_read_layers(waste_convert *c, const waste_convert_options *opt,
                                        waste_error *err);
-/* Tests: the writer, to make it fail. */
-waste_writer *waste_convert_writer(waste_convert *c);
 
 /* estimate.c: opens the parts as far as that goes and makes c->plan of it. Only want of
  * memory and a cancel are errors. */

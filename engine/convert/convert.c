@@ -145,11 +145,6 @@ void waste_convert_close(waste_convert *c)
     waste_mem_free(c);
 }
 
-waste_writer *waste_convert_writer(waste_convert *c)
-{
-    return c->writer;
-}
-
 /* ---- rows --------------------------------------------------------------------------------- */
 
 static const char *const phase_names[] = {

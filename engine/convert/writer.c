@@ -25,8 +25,6 @@ struct waste_writer {
     waste_file file;
     char name[MAX_NAME]; /* of the open file */
     uint64_t bytes;
-    waste_writer_fault *fault;
-    void *fault_ctx;
 };
 
 static waste_status join(char *out, const char *dir, const char *name, int tmp, waste_error *err)
@@ -309,7 +307,6 @@ waste_status waste_writer_put(waste_writer *w, const void *data, size_t n, waste
     char path[WASTE_PATH_MAX];
     waste_status st = join(path, w->work, w->name, 1, err);
 
-    if (!st && w->fault) st = w->fault(w->fault_ctx, w->name, w->bytes, err);
     if (!st) st = waste_file_write(&w->file, path, data, n, err);
     if (!st) w->bytes += n;
     return st;
@@ -349,12 +346,6 @@ int waste_writer_has(const waste_writer *w, const char *name)
 uint64_t waste_writer_bytes(const waste_writer *w)
 {
     return w->bytes;
-}
-
-void waste_writer_set_fault(waste_writer *w, waste_writer_fault *fault, void *ctx)
-{
-    w->fault = fault;
-    w->fault_ctx = ctx;
 }
 
 /* ---- publication ------------------------------------------------------------------ */

@@ -66,10 +66,4 @@ waste_status waste_writer_publish(waste_writer *w, const char *const *names, siz
  * removed. */
 void waste_writer_close(waste_writer *w);
 
-/* Tests: called before each put with the name and the bytes so far; what it returns,
- * if not WASTE_OK, is the result. */
-typedef waste_status waste_writer_fault(void *ctx, const char *name, uint64_t bytes,
-                                        waste_error *err);
-void waste_writer_set_fault(waste_writer *w, waste_writer_fault *fault, void *ctx);
-
 #endif

@@ -1,17 +1,21 @@
 /* Plans of conversions, and conversions that the disk or the checkpoint fail: what is
  * said, and that nothing is published or deleted. */
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/plat.h"
-#include "convert/conversion.h"
 #include "convert/disk.h"
 #include "lib/checkpoint.h"
 
@@ -231,17 +235,24 @@ static void planning_leaves_nothing_behind_when_memory_runs_out(void **state)
 
 /* ---- failures ------------------------------------------------------------------------ */
 
-typedef struct full {
-    const char *name;
-    uint64_t room;
-} full;
+/* Stands in the way of libc's: the program is linked with the engine. */
+static const char *full_for; /* what no write to has room; NULL: all have */
 
-static waste_status disk_is_full(void *ctx, const char *name, uint64_t bytes, waste_error *err)
+ssize_t write(int fd, const void *from, size_t n)
 {
-    const full *f = ctx;
+    char link[64], path[700];
+    ssize_t len;
 
-    if (strcmp(name, f->name) != 0 || bytes < f->room) return WASTE_OK;
-    return waste_fail(err, WASTE_IO, "cannot write %s: No space left on device", name);
+    if (full_for) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        len = readlink(link, path, sizeof path - 1);
+        path[len > 0 ? len : 0] = 0;
+        if (strstr(path, full_for)) {
+            errno = ENOSPC;
+            return -1;
+        }
+    }
+    return syscall(SYS_write, fd, from, n);
 }
 
 /* Over a container that is there: it stays, and so does what was finished. */
@@ -261,12 +272,12 @@ static void a_full_disk_loses_nothing(void **state)
     clean(CKPT_SHARDS, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     for (i = 0; i < sizeof names / sizeof *names; i++) {
-        full f = {names[i], 0};
         memset(&err, 0, sizeof err);
         assert_int_equal(waste_convert_open(&c, source, target, &over, &err), WASTE_OK);
-        waste_writer_set_fault(waste_convert_writer(c), disk_is_full, &f);
+        full_for = names[i];
         while ((st = waste_convert_next(c, &row, &err)) == WASTE_OK) continue;
         waste_convert_close(c);
+        full_for = NULL;
         expect(st, WASTE_IO, &err, "No space left");
         has(err.text, names[i]);
         memset(&err, 0, sizeof err);
