@@ -1,5 +1,6 @@
-/* Faults for tests, preloaded into the process that has the extension: reads and
- * opens of files, and allocations of one library, fail when and how a test says.
+/* Faults for tests, preloaded into the process that has the extension: reads, opens,
+ * renames and deletions of files, what the system says about free space, and allocations
+ * of one library, fail when and how a test says.
  * tests/fault/shim.py loads it and gives its functions names in Python.
  *
  * One fault is armed at a time. For files it concerns the calls of one kind whose
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -17,17 +19,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum shim_op { OP_NONE, OP_READ, OP_OPEN };
+enum shim_op { OP_NONE, OP_READ, OP_OPEN, OP_RENAME, OP_UNLINK, OP_STATVFS, OP_CHANGE };
 
 enum shim_kind {
     KIND_ERROR, /* value: errno */
     KIND_SHORT, /* value: bytes that arrive at most; what lies behind them is spoilt */
     KIND_HANG,  /* value: milliseconds until it goes on, or until shim_off */
-    KIND_FLIP   /* value: the byte that arrives wrong */
+    KIND_FLIP,  /* value: the byte that arrives wrong */
+    KIND_KILL,  /* value: the signal that ends the process instead of the call */
+    KIND_FREE   /* value: bytes that are free */
 };
 
 typedef struct shim_fault {
@@ -58,6 +63,10 @@ static ssize_t (*real_preadv2)(int, const struct iovec *, int, off_t, int);
 static ssize_t (*real_preadv64v2)(int, const struct iovec *, int, off64_t, int);
 static int (*real_open)(const char *, int, ...);
 static int (*real_open64)(const char *, int, ...);
+static int (*real_rename)(const char *, const char *);
+static int (*real_unlink)(const char *);
+static int (*real_statvfs)(const char *, struct statvfs *);
+static int (*real_statvfs64)(const char *, struct statvfs64 *);
 static void *(*real_mmap64)(void *, size_t, int, int, int, off64_t);
 
 /* ISO C has no cast between the two kinds of pointer. */
@@ -76,6 +85,10 @@ __attribute__((constructor)) static void find_all(void)
     find(&real_preadv64v2, "preadv64v2");
     find(&real_open, "open");
     find(&real_open64, "open64");
+    find(&real_rename, "rename");
+    find(&real_unlink, "unlink");
+    find(&real_statvfs, "statvfs");
+    find(&real_statvfs64, "statvfs64");
     find(&real_mmap64, "mmap64");
 }
 
@@ -155,6 +168,15 @@ static int due_fd(int fd, shim_fault *out)
     return op_armed == OP_READ && path_of(fd, path, sizeof path) && due(OP_READ, path, out);
 }
 
+/* OP_CHANGE is about renames and deletions alike; deleting what is not there changes
+ * nothing. */
+static int due_change(enum shim_op op, const char *path, shim_fault *out)
+{
+    if (op_armed == OP_CHANGE && op == OP_UNLINK && access(path, F_OK)) return 0;
+    return op_armed == OP_CHANGE ? due(OP_CHANGE, path, out)
+                                 : op_armed == (int)op && due(op, path, out);
+}
+
 static void hang(long ms)
 {
     const struct timespec moment = {0, 2000000};
@@ -185,6 +207,7 @@ static ssize_t spoil(const shim_fault *f, char *to, ssize_t got)
 static int ends(const shim_fault *f)
 {
     if (f->kind == KIND_HANG) hang(f->value);
+    if (f->kind == KIND_KILL) raise((int)f->value);
     if (f->kind != KIND_ERROR) return 0;
     errno = (int)f->value;
     return 1;
@@ -257,6 +280,53 @@ int open64(const char *path, int flags, ...)
     MODE(flags, mode);
     if (op_armed == OP_OPEN && due(OP_OPEN, path, &f) && ends(&f)) return -1;
     return real_open64(path, flags, mode);
+}
+
+/* A rename is known by the name that it gives. */
+int rename(const char *from, const char *to)
+{
+    shim_fault f;
+
+    if (due_change(OP_RENAME, to, &f) && ends(&f)) return -1;
+    return real_rename(from, to);
+}
+
+int unlink(const char *path)
+{
+    shim_fault f;
+
+    if (due_change(OP_UNLINK, path, &f) && ends(&f)) return -1;
+    return real_unlink(path);
+}
+
+#define FREE(f, v)                                                             \
+    do {                                                                       \
+        if ((f).kind == KIND_FREE)                                             \
+            (v)->f_bavail = (fsblkcnt_t)(f).value / (fsblkcnt_t)(v)->f_frsize; \
+    } while (0)
+
+int statvfs(const char *path, struct statvfs *v)
+{
+    shim_fault f;
+    int rc;
+
+    if (!due(OP_STATVFS, path, &f)) return real_statvfs(path, v);
+    if (ends(&f)) return -1;
+    rc = real_statvfs(path, v);
+    FREE(f, v);
+    return rc;
+}
+
+int statvfs64(const char *path, struct statvfs64 *v)
+{
+    shim_fault f;
+    int rc;
+
+    if (!due(OP_STATVFS, path, &f)) return real_statvfs64(path, v);
+    if (ends(&f)) return -1;
+    rc = real_statvfs64(path, v);
+    FREE(f, v);
+    return rc;
 }
 
 /* ---- memory ---------------------------------------------------------------------- */

@@ -5,6 +5,9 @@ script is skipped.
     shim = start()
     shim.read("experts-L", ERROR, errno.EIO, n=3)   the third read of a bank fails
     shim.open("trunk.bin", HANG, 300, times=ALWAYS) every open waits 300 ms
+    shim.arm(UNLINK, "model-2", ERROR, errno.EPERM)  a file cannot be deleted
+    shim.arm(CHANGE, DIR, KILL, 9, n=5)             the process ends before the fifth rename or deletion in DIR
+    shim.arm(STATVFS, DIR, FREE, 1000, times=ALWAYS) a disk is nearly full
     shim.memory(7, stay=True)                       the extension gets no more memory
     shim.off()                                      as it was; what hangs goes on
 """
@@ -15,8 +18,8 @@ import sys
 from lib import tap
 
 LIBRARY = os.path.join(tap.BUILD, "tests", "fault", "shim.so")
-ERROR, SHORT, HANG, FLIP = range(4)
-READ, OPEN = 1, 2
+ERROR, SHORT, HANG, FLIP, KILL, FREE = range(6)
+READ, OPEN, RENAME, UNLINK, STATVFS, CHANGE = range(1, 7)
 ALWAYS = -1
 
 
@@ -28,11 +31,14 @@ class Shim:
         lib.shim_arm.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_long)
         lib.shim_arm_memory.argtypes = (ctypes.c_char_p, ctypes.c_long, ctypes.c_int)
 
+    def arm(self, op, text, kind, value, n=1, times=1):
+        self.lib.shim_arm(op, text.encode(), n, times, kind, value)
+
     def read(self, text, kind, value, n=1, times=1):
-        self.lib.shim_arm(READ, text.encode(), n, times, kind, value)
+        self.arm(READ, text, kind, value, n, times)
 
     def open(self, text, kind, value, n=1, times=1):
-        self.lib.shim_arm(OPEN, text.encode(), n, times, kind, value)
+        self.arm(OPEN, text, kind, value, n, times)
 
     def memory(self, n, stay=False):
         return self.lib.shim_arm_memory(b"/waste.so", n, stay)
