@@ -83,7 +83,7 @@ static waste_status check(const waste_calibration *c, const int32_t *ids, size_t
 static waste_status add_window(waste_calibration *c, const int32_t *ids, size_t n,
                                const waste_cancel *cancel, waste_error *err)
 {
-    waste_row rows[WASTE_FORWARD_ROWS];
+    waste_row rows[WASTE_ROWS_MOST];
     waste_seq *s = NULL;
     waste_status st = waste_seq_new(&s, c->model, err);
     size_t first, i, some;
@@ -91,7 +91,7 @@ static waste_status add_window(waste_calibration *c, const int32_t *ids, size_t 
     if (st) return st;
     s->observer = c->observer;
     for (first = 0; !st && first < n; first += some) {
-        some = n - first < WASTE_FORWARD_ROWS ? n - first : WASTE_FORWARD_ROWS;
+        some = n - first < WASTE_ROWS_MOST ? n - first : WASTE_ROWS_MOST;
         for (i = 0; i < some; i++) rows[i] = (waste_row){s, ids[first + i], NULL};
         st = waste_step(c->model, rows, some, cancel, NULL, err);
         if (!st) c->tokens += some;

@@ -164,6 +164,7 @@ static waste_status read_raw(waste_weight_reader *r, const waste_st_tensor *t, u
     return waste_safetensors_read(t, first, r->raw + at, n, err);
 }
 
+/* A loop for each type, without calls: the thread that reads has all others to feed. */
 static void decode_plain(waste_dtype dtype, const unsigned char *raw, size_t n, float *to)
 {
     uint16_t h;
@@ -171,11 +172,16 @@ static void decode_plain(waste_dtype dtype, const unsigned char *raw, size_t n, 
 
     if (dtype == WASTE_DTYPE_F32) {
         memcpy(to, raw, n * sizeof *to);
-        return;
-    }
-    for (i = 0; i < n; i++) {
-        memcpy(&h, raw + 2 * i, sizeof h);
-        to[i] = dtype == WASTE_DTYPE_BF16 ? waste_bf16_to_f32(h) : waste_f16_to_f32(h);
+    } else if (dtype == WASTE_DTYPE_BF16) {
+        for (i = 0; i < n; i++) {
+            memcpy(&h, raw + 2 * i, sizeof h);
+            to[i] = waste_bf16_to_f32(h);
+        }
+    } else {
+        for (i = 0; i < n; i++) {
+            memcpy(&h, raw + 2 * i, sizeof h);
+            to[i] = waste_f16_to_f32(h);
+        }
     }
 }
 

@@ -96,11 +96,6 @@ void waste_f16_widen(const uint16_t *h, size_t n, float *to)
     for (; n; n--) *to++ = waste_f16_to_f32(*h++);
 }
 
-float waste_bf16_to_f32(uint16_t h)
-{
-    return from_bits((uint32_t)h << 16);
-}
-
 /* ---- geometry ----------------------------------------------------------- */
 
 int64_t waste_quant_row_bytes(waste_fmt fmt, int64_t cols, int64_t group)

@@ -331,7 +331,7 @@ static waste_status begin(waste_pass *p)
     const waste_config *c = p->config;
     const int pairs = c->n_mla ? waste_rope_pairs(c) : 0;
     waste_scratch *s = p->s;
-    int32_t token[WASTE_FORWARD_ROWS];
+    int32_t token[WASTE_ROWS_MOST];
     size_t t;
 
     for (t = 0; t < p->n; t++) p->rows[t].seq->planned = p->rows[t].seq->length;
