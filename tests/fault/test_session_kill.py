@@ -26,6 +26,7 @@ i = int(sys.argv[2])
 print("ready", flush=True)
 for i in range(i, i + 8):  # a few, so that a fast machine does not fill the context
     one(db, "SELECT waste_chat('s', ?)", f"Turn {{i}} of many.")
+    print(i, flush=True)
 time.sleep(60)
 """
 
@@ -37,6 +38,8 @@ def run(name, wal):
     for k in range(KILLS // 2):
         p = subprocess.Popen([sys.executable, "-c", TALK, file(name), str(turns)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.readline()
+        if not turns:
+            p.stdout.readline()  # one turn at least, however slow the machine
         time.sleep(rng.uniform(0, 0.5 if SANITIZED else 0.04))
         p.send_signal(signal.SIGKILL)
         p.communicate()
