@@ -438,7 +438,8 @@ typedef struct waste_prompt {
     /* For generations, to go on with: tokens that precede the prompt, and a sequence
      * that has computed the first of them, or NULL. It is borrowed; the rest of
      * `before`, the prompt and the reply go into it. After the last token it lacks
-     * that one, and those before it that were put in (max_thinking_tokens); after an error or a timeout it may be broken. */
+     * that one, and those before it that were put in (max_thinking_tokens); after an error
+     * or a timeout it may be broken. */
     const int32_t *before;
     size_t n_before;
     waste_seq *seq;

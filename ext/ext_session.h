@@ -22,7 +22,8 @@ typedef enum waste_session_role {
     WASTE_SESSION_ASSISTANT
 } waste_session_role;
 
-/* One row of waste_messages that the model is shown. Its tokens are ids[from..to) of the conversation. */
+/* One row of waste_messages that the model is shown. Its tokens are ids[from..to) of the
+ * conversation. */
 typedef struct waste_session_message {
     int64_t seq, span; /* span 0: none */
     size_t from, to;
@@ -68,8 +69,8 @@ waste_status waste_session_find(waste_session *s, sqlite3 *db, sqlite3_value *wh
  * is read. WASTE_ARG when it is gone. */
 waste_status waste_session_reread(waste_session *s, waste_error *err);
 waste_session_role waste_session_role_of(const char *text);
-/* Its messages, anew each time. `text` is the identity of the tokenizer in use: tokens of another are
- * unknown. */
+/* Its messages, anew each time. `text` is the identity of the tokenizer in use: tokens of
+ * another are unknown. */
 waste_status waste_session_read(waste_session *s, uint64_t text, waste_error *err);
 void waste_session_clear(waste_session *s);
 

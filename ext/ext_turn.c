@@ -430,11 +430,13 @@ static waste_status write_session(waste_turn *t, waste_error *err)
  * last, so it has not changed. */
 static void take_back(const waste_turn *t)
 {
-    static const char *const undo[] = {
-        "DELETE FROM $waste_messages WHERE session = ?1 AND seq > ?2",
-        "UPDATE $waste_messages SET omitted = NULL WHERE session = ?1 AND omitted > ?2",
+    static const char written[] = "DELETE FROM $waste_messages WHERE session = ?1 AND seq > ?2";
+    static const char omitted[] =
+        "UPDATE $waste_messages SET omitted = NULL WHERE session = ?1 AND omitted > ?2";
+    static const char read[] =
         "UPDATE $waste_messages SET tokens = NULL, n_tokens = NULL, tokens_sum = NULL"
-        " WHERE session = ?1 AND seq <= ?2 AND seq >= ?3"};
+        " WHERE session = ?1 AND seq <= ?2 AND seq >= ?3";
+    static const char *const undo[] = {written, omitted, read};
     const waste_session *s = &t->session;
     /* with other tokens in front than it had before, the first message is to be read again */
     const size_t unread = s->n && s->message[0].fresh ? 0 : s->known;
