@@ -45,7 +45,7 @@ ok(sources.get("rows", 0) > N // 4, f"what memory had no room for came from rows
 equal(one(db, "SELECT count(DISTINCT session) FROM waste_messages"), N, "all have their messages")
 equal(orphans(db), 0, "and no state is nobody's")
 often = [r[0] for r in db.execute("SELECT session FROM waste_messages GROUP BY 1 ORDER BY count(*) DESC, session LIMIT 3")]
-for n in often + [touched[0], touched[-1]]:
+for n in dict.fromkeys(often + [touched[0], touched[-1]]):
     alone = fresh(f"alone{n}.db", MODEL, {})
     for text, in db.execute("SELECT content FROM waste_messages WHERE session = ? AND role = 'user' ORDER BY seq", (n,)).fetchall():
         one(alone, "SELECT waste_chat('s', ?, ?)", text, BRIEF)
