@@ -1,6 +1,13 @@
 /* The threads of one conversion: the caller and, beside it, workers that wait for
  * parts of a job. What a part does must not depend on who does it or when, so that
- * the number of threads never shows in a result. */
+ * the number of threads never shows in a result.
+ *
+ * Not base/pool.h, the process's pool of the forward pass: a conversion computes for
+ * hours in parts of milliseconds, and while it had those workers every generation of
+ * the process would run on one thread. It also uses every CPU, not a thread for each
+ * core, its caller reads the next file while a job runs (_start, _finish), and a cancel
+ * is asked within a job. What that pool is for - microseconds between jobs, a thread's
+ * own share - is of no use to it. */
 #ifndef WASTE_VQ_POOL_H
 #define WASTE_VQ_POOL_H
 

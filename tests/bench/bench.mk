@@ -31,7 +31,7 @@ BENCH_REPEAT ?= 2
 BENCH_ARGS ?=
 
 BENCH_SRC := $(sort $(wildcard tests/bench/*.c))
-BENCH_PARTS := tests/bench/disk.c tests/bench/trace.c
+BENCH_PARTS := tests/bench/disk.c tests/bench/memory.c tests/bench/trace.c
 BENCH_BIN := $(patsubst %.c,$(BUILD)/%,$(filter-out $(BENCH_PARTS),$(BENCH_SRC)))
 MKBIG := $(BUILD)/tests/tools/mkbig
 BENCH_MODEL := $(BUILD)/tests/bench/model

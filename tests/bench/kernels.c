@@ -27,6 +27,7 @@
 #include "kernels/kernels.h"
 #include "kernels/kernels_work.h"
 #include "kernels/quant.h"
+#include "memory.h"
 #include "store/record.h"
 
 #define REPEAT_MAX 64
@@ -171,16 +172,8 @@ static volatile uint64_t sink;
 
 static void read_pool(void *ctx, size_t n)
 {
-    const uint64_t *p = (const uint64_t *)b.pool;
-    uint64_t s[8] = {0};
-    size_t i;
-    int j;
-
     (void)ctx, (void)n;
-    for (i = 0; i < b.pool_bytes / 8; i += 8)
-        for (j = 0; j < 8; j++) s[j] += p[i + (size_t)j];
-    for (j = 1; j < 8; j++) s[0] += s[j];
-    sink = s[0];
+    sink = memory_sum((const uint64_t *)b.pool, b.pool_bytes / 8);
 }
 
 static void change_pool(void *ctx, size_t n)

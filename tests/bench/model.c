@@ -21,19 +21,26 @@
  *   --context N  --precision fast|exact  --kv f32|f16  --verify  --buffered  --io-threads N
  *   --lookahead N  --usage FILE  --threads N  --cpus LIST
  * The disk: random reads of whole records past the page cache, by 1, 2, 4 and 8
- * threads for --disk-seconds S each (1; 0: not at all), before and after.
+ * threads for --disk-seconds S each (1; 0: not at all), before and after. Memory:
+ * reads of --memory MIB (512; 0: not at all) in order, by one thread and by as many as
+ * compute, after each opening.
  *
  * The page cache is told to forget this container's files before each opening;
  * nothing else on the machine is touched. Output is one JSON object a line:
  *   {"name":"disk", ...}   record_bytes, direct, GB/s by threads
  *   {"name":"open", ...}   ms, slots, memory, peak RSS of opening
+ *   {"name":"memory", ...} GB/s of one thread and of all
  *   {"name":"decode"|"prefill", ...}
  *       prompt (before decoding), tok_s, ms_median (of steps), hits, misses, bytes, gb_s
  *       (bytes over the whole time), wait (share of time spent waiting for reads), wait_known
  *       (of time, for reads that were known before they were needed: waste_model_stats),
  *       disk_idle (share of time with no read under way), cpu_s, cores (cpu_s over time),
  *       peak_rss, walk (share of tokens t decoded to t + 1; 1 is expected of
- *       mkbig's containers), disk_gb_s (the disk's best before), of_disk (gb_s in it)
+ *       mkbig's containers), disk_gb_s (the disk's best before), of_disk (gb_s in it),
+ *       weights_gb_s (bytes of weights that the steps go through, the resident ones once
+ *       and each expert once a step, over the whole time; for up to 64 rows a step),
+ *       of_memory (that in what memory gives to all threads; states of sequences are
+ *       not counted)
  * GB are 10^9 bytes. Exit: 0, 1 with the error on stderr, 2 for a wrong command line. */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,10 +53,12 @@
 #include <unistd.h>
 
 #include "disk.h"
+#include "memory.h"
 #include "waste.h"
 
 #define LIST_MAX   16
 #define PATH_BYTES 4096
+#define PASS_ROWS  64 /* that the engine computes together at least */
 
 typedef struct list {
     long v[LIST_MAX];
@@ -64,9 +73,11 @@ typedef struct bench {
     long decode, repeat, start;
     int again, cold;
     double disk_seconds;
+    long memory; /* MiB */
     waste_model_options options;
     waste_info info;
-    double disk_best; /* GB/s, 0: not measured */
+    double disk_best;   /* GB/s, 0: not measured */
+    double memory_gb_s; /* of all threads, likewise */
 } bench;
 
 /* One line of output. */
@@ -312,7 +323,7 @@ static int budget_of(const bench *b, const char *text, uint64_t *bytes, waste_er
 
 /* The model and the buffers that a measurement uses. */
 typedef struct run {
-    const bench *b;
+    bench *b;
     const char *budget_name;
     waste_model *m;
     size_t vocab;
@@ -320,9 +331,29 @@ typedef struct run {
     float *logits;
 } run;
 
+/* What memory gives, now that it is known how many threads compute. */
+static int measure_memory(bench *b, int threads)
+{
+    const size_t bytes = (size_t)b->memory << 20;
+    double one;
+
+    if (!b->memory) return 0;
+    if (threads > MEMORY_READERS) threads = MEMORY_READERS;
+    one = memory_speed(1, bytes);
+    b->memory_gb_s = threads > 1 ? memory_speed(threads, bytes) : one;
+    if (one < 0 || b->memory_gb_s < 0) {
+        fprintf(stderr, "model: no memory for reading %ld MiB\n", b->memory);
+        return 1;
+    }
+    printf("{\"name\":\"memory\",\"threads\":%d,\"one_gb_s\":%.1f,\"all_gb_s\":%.1f}\n", threads,
+           one, b->memory_gb_s);
+    fflush(stdout);
+    return 0;
+}
+
 static int run_open(run *r, uint64_t budget, const char *name, waste_error *err)
 {
-    const bench *b = r->b;
+    bench *b = r->b;
     waste_model_options opt = b->options;
     waste_model_stats s;
     double t;
@@ -344,7 +375,7 @@ static int run_open(run *r, uint64_t budget, const char *name, waste_error *err)
            (long long)b->info.resident_bytes, s.io_threads, s.lookahead, s.policy ? s.policy : "",
            s.threads, peak_rss());
     fflush(stdout);
-    return 0;
+    return measure_memory(b, s.threads);
 }
 
 static void run_close(run *r)
@@ -395,6 +426,9 @@ static void print_result(const run *r, const result *x)
     const bench *b = r->b;
     const double gb_s = (double)x->sum.bytes_read * 1e-9 / x->seconds;
     const double looked = (double)(x->sum.hits + x->sum.misses);
+    const double weights =
+        (double)b->info.resident_bytes * (double)x->n_steps + (double)b->info.record_bytes * looked;
+    const double weights_gb_s = 1e-9 * weights / x->seconds;
     waste_model_stats s;
 
     waste_model_stats_get(r->m, &s);
@@ -417,6 +451,10 @@ static void print_result(const run *r, const result *x)
     if (x->asked) printf(",\"walk\":%.3f", (double)x->walked / (double)x->asked);
     if (b->disk_best > 0)
         printf(",\"disk_gb_s\":%.3f,\"of_disk\":%.3f", b->disk_best, gb_s / b->disk_best);
+    if (x->rows <= PASS_ROWS) printf(",\"weights_gb_s\":%.2f", weights_gb_s);
+    if (x->rows <= PASS_ROWS && b->memory_gb_s > 0)
+        printf(",\"memory_gb_s\":%.1f,\"of_memory\":%.3f", b->memory_gb_s,
+               weights_gb_s / b->memory_gb_s);
     printf("}\n");
     fflush(stdout);
 }
@@ -642,6 +680,7 @@ static int option(bench *b, const char *name, char *value)
     if (!strcmp(name, "--prompt")) return numbers(value, &b->prompt);
     if (!strcmp(name, "--repeat")) return number(value, 1, 1000, &b->repeat);
     if (!strcmp(name, "--start")) return number(value, 0, 1 << 24, &b->start);
+    if (!strcmp(name, "--memory")) return number(value, 0, 1 << 20, &b->memory);
     if (!strcmp(name, "--io-threads")) return integer(value, &o->io_threads);
     if (!strcmp(name, "--lookahead")) return integer(value, &o->lookahead);
     if (!strcmp(name, "--threads")) return integer(value, &o->threads);
@@ -673,7 +712,8 @@ int main(int argc, char **argv)
                .prompt = {{16}, 1},
                .repeat = 1,
                .start = 1000,
-               .disk_seconds = 1};
+               .disk_seconds = 1,
+               .memory = 512};
     waste_container *c = NULL;
     waste_error err = {0};
     int i, rc;

@@ -295,6 +295,56 @@ static void callers_share_the_threads(void **state)
     assert_true(most <= 3);
 }
 
+typedef struct crowd {
+    waste_pool *pool;
+    pthread_barrier_t *all;
+    _Atomic int *by_workers;
+} crowd;
+
+static void whose_part(void *ctx, int thread, int64_t lo, int64_t hi)
+{
+    crowd *c = ctx;
+    (void)lo;
+    (void)hi;
+
+    if (thread) atomic_fetch_add(c->by_workers, 1);
+}
+
+static void *be_in_the_crowd(void *arg)
+{
+    crowd *c = arg;
+    waste_pool_turn t;
+
+    waste_pool_enter(&t, c->pool, 0);
+    pthread_barrier_wait(c->all); /* all have their turn */
+    for (int i = 0; i < 100; i++) waste_pool_run(&t, 50, 1, whose_part, c);
+    pthread_barrier_wait(c->all); /* and keep it until here */
+    waste_pool_leave(&t);
+    return NULL;
+}
+
+/* As many callers as the pool has threads, and more: each computes alone. */
+static void workers_stay_out_of_a_crowd(void **state)
+{
+    enum { SIZE = 3, MOST = 6 };
+    waste_pool *p = hold(SIZE);
+    pthread_t thread[MOST];
+    (void)state;
+
+    for (int n = SIZE; n <= MOST; n++) {
+        _Atomic int by_workers = 0;
+        pthread_barrier_t all;
+        crowd c = {p, &all, &by_workers};
+
+        pthread_barrier_init(&all, NULL, (unsigned)n);
+        for (int i = 0; i < n; i++) pthread_create(&thread[i], NULL, be_in_the_crowd, &c);
+        for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
+        pthread_barrier_destroy(&all);
+        assert_int_equal(by_workers, 0);
+    }
+    waste_pool_release(p);
+}
+
 static void *work_hard(void *arg)
 {
     static const int64_t grains[] = {1, 3, 17, 100};
@@ -516,6 +566,7 @@ int main(void)
         cmocka_unit_test(one_pool_counted),
         cmocka_unit_test(out_of_memory_is_reported),
         cmocka_unit_test(callers_share_the_threads),
+        cmocka_unit_test(workers_stay_out_of_a_crowd),
         cmocka_unit_test(many_callers_open_and_close),
         cmocka_unit_test(idle_uses_no_cpu),
         cmocka_unit_test(forked_child_has_no_workers),

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,60 @@ static void models_share_the_pool(void **state)
     assert_int_equal(waste_mem_used(), 0);
 }
 
+#if defined(__linux__)
+
+/* Threads of this process. */
+static int tasks(void)
+{
+    DIR *d = opendir("/proc/self/task");
+    int n = 0;
+
+    assert_non_null(d);
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* A thread that was joined may be seen for a moment. */
+static void settle(int n)
+{
+    for (int i = 0; i < 10000 && tasks() != n; i++) usleep(1000);
+    assert_int_equal(tasks(), n);
+}
+
+/* More models do not mean more threads that compute, nor do their steps. */
+static void the_process_has_one_set_of_workers(void **state)
+{
+    const waste_model_options o = {.context = LENGTH, .threads = 4, .io_threads = -1};
+    const int before = tasks();
+    model_files first, second;
+    user *u = calloc(4, sizeof *u);
+    pthread_t thread[4];
+    (void)state;
+
+    model_write(&first, kinds[0]);
+    model_write(&second, kinds[1]);
+    for (int i = 0; i < 4; i++) {
+        u[i].m = open_with(i % 2 ? &second : &first, &o);
+        settle(before + 3);
+    }
+    for (int i = 0; i < 4; i++) pthread_create(&thread[i], NULL, use, &u[i]);
+    for (int i = 0; i < 4; i++) {
+        assert_true(tasks() <= before + 3 + 4);
+        pthread_join(thread[i], NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        waste_model_close(u[i].m);
+        settle(i < 3 ? before + 3 : before);
+    }
+    model_remove(&first);
+    model_remove(&second);
+    free(u);
+    assert_int_equal(waste_mem_used(), 0);
+}
+
+#endif
+
 static void a_smaller_pool_is_told(void **state)
 {
     waste_model_options o = {.context = 8, .threads = 2};
@@ -290,6 +345,9 @@ static void a_forked_child_is_refused_and_may_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+#if defined(__linux__)
+        cmocka_unit_test(the_process_has_one_set_of_workers), /* first: it counts threads */
+#endif
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(models_share_the_pool),
         cmocka_unit_test(a_smaller_pool_is_told),
