@@ -208,7 +208,9 @@ static waste_status open_parts(waste_model *m, const char *path, const waste_can
     st = waste_tensors_open(&m->tensors, m->container->manifest, err);
     if (!st) st = waste_weights_open(&m->weights, m->tensors, m->container->manifest, c, err);
     if (!st) st = plan(m, err);
-    if (!st) st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, m->threads, cancel, err);
+    if (!st)
+        st = waste_pack_trunk(m->weights, m->tensors, &m->kernels, c, m->threads,
+                              m->options.buffered, cancel, err);
     if (!st) st = waste_scratch_open(&m->scratch, c, m->plan.rows, m->threads, err);
     if (!st && has_experts(c)) st = open_experts(m, cancel, err);
     if (!st) st = waste_combine_open(&m->combine, m, err);
@@ -282,7 +284,7 @@ static waste_status prepare(opening **out, const char *path, const waste_model_o
 waste_status waste_model_open(waste_model **out, const char *path, const waste_model_options *opt,
                               waste_error *err)
 {
-    opening *o;
+    opening *o = NULL;
     waste_model *m;
     waste_status st;
 

@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define TEAM_STACK ((size_t)1 << 18)
+
 int64_t waste_process_id(void)
 {
     return (int64_t)getpid();
@@ -33,6 +35,37 @@ int waste_process_thread(pthread_t *out, size_t stack, void *(*run)(void *), voi
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return rc;
+}
+
+typedef struct member {
+    void (*part)(void *ctx, int number);
+    void *ctx;
+    int number;
+    pthread_t thread;
+} member;
+
+static void *run_member(void *ctx)
+{
+    const member *m = ctx;
+
+    m->part(m->ctx, m->number);
+    return NULL;
+}
+
+void waste_process_team(int n, void (*part)(void *ctx, int number), void *ctx)
+{
+    member team[WASTE_PROCESS_TEAM];
+    int started = 1, i;
+
+    for (; started < n && started < WASTE_PROCESS_TEAM; started++) {
+        team[started].part = part;
+        team[started].ctx = ctx;
+        team[started].number = started;
+        if (waste_process_thread(&team[started].thread, TEAM_STACK, run_member, &team[started]))
+            break;
+    }
+    part(ctx, 0);
+    for (i = 1; i < started; i++) pthread_join(team[i].thread, NULL);
 }
 
 int waste_process_enter(waste_process_gate *g)

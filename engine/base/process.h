@@ -17,6 +17,12 @@ int64_t waste_process_id(void);
  * choice. 0, or why there is none (errno). */
 int waste_process_thread(pthread_t *out, size_t stack, void *(*run)(void *), void *ctx);
 
+/* Threads for a piece of work that waits more than it computes (work for the pool's is
+ * in pool.h): part(ctx, 0) runs here, part(ctx, 1..n-1) on threads of their own, as far
+ * as the system has room for them. Returns when all have ended. */
+#define WASTE_PROCESS_TEAM 16 /* at most */
+void waste_process_team(int n, void (*part)(void *ctx, int number), void *ctx);
+
 uint64_t waste_process_faults(void); /* page faults so far that needed the disk */
 
 /* A mutex of static storage. In a forked child it may be held by a thread that

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/process.h"
 
 /* ---- trunk -------------------------------------------------------------- */
 
@@ -66,14 +67,14 @@ static void all_matrices(packer *p, const waste_weights *w, const waste_config *
 }
 
 waste_status waste_pack_trunk(waste_weights *w, waste_tensors *t, const waste_kernels *k,
-                              const waste_config *c, int threads, const waste_cancel *cancel,
-                              waste_error *err)
+                              const waste_config *c, int threads, int buffered,
+                              const waste_cancel *cancel, waste_error *err)
 {
     packer p = {k, t, NULL, 0};
-    waste_tensors_how how = {threads, arrange, &p};
+    waste_tensors_how how = {2 * threads, buffered, arrange, &p};
     waste_status st;
 
-    if (how.threads > WASTE_TENSORS_THREADS) how.threads = WASTE_TENSORS_THREADS;
+    if (how.threads > WASTE_PROCESS_TEAM) how.threads = WASTE_PROCESS_TEAM;
     if (k->pack_matrix) all_matrices(&p, w, c);
     if (p.bytes) p.temp = waste_mem_aligned(64, (size_t)how.threads * p.bytes);
     if (p.bytes && !p.temp)

@@ -7,10 +7,11 @@
 #include "model/weights.h"
 #include "store/bank.h"
 
-/* Loads what the weights ask for, by so many threads, each rearranging what it has read. */
+/* Loads what the weights ask for, on twice as many threads as compute, each rearranging
+ * what it has read: some wait for the disk meanwhile. buffered: through the page cache. */
 waste_status waste_pack_trunk(waste_weights *w, waste_tensors *t, const waste_kernels *k,
-                              const waste_config *c, int threads, const waste_cancel *cancel,
-                              waste_error *err);
+                              const waste_config *c, int threads, int buffered,
+                              const waste_cancel *cancel, waste_error *err);
 
 /* After waste_banks_open, before the first record is read. `w` and `k` must outlive
  * `b`'s last read. */

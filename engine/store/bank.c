@@ -6,11 +6,15 @@
  * ones of zero bytes behind. */
 #include "store/bank.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/process.h"
 #include "kernels/quant.h"
+
+#define OPENERS 4 /* threads that open banks */
 
 typedef struct bank {
     waste_file file;
@@ -155,7 +159,61 @@ static waste_status open_bank(waste_banks *b, int layer, waste_error *err)
                           "%s (layer %d) has %llu bytes, wanted %llu: %d records of %llu", path,
                           layer, (unsigned long long)size, (unsigned long long)wanted,
                           entry->experts, (unsigned long long)k->stride);
-    if (k->stride > b->slot_bytes) b->slot_bytes = k->stride;
+    return WASTE_OK;
+}
+
+/* Banks that are opened by several threads: each waits for a read. */
+typedef struct opening {
+    waste_banks *banks;
+    const waste_cancel *cancel;
+    pthread_mutex_t lock; /* guards what follows */
+    int next;             /* layer */
+    int failed;           /* the first layer that did; layers: none */
+    waste_status status;
+    waste_error error;
+} opening;
+
+static void open_some(void *ctx, int thread)
+{
+    opening *o = ctx;
+    const waste_cancel *cancel = thread ? NULL : o->cancel; /* asked on the caller's alone */
+    const int layers = o->banks->shape.layers;
+
+    for (;;) {
+        waste_error e = {0};
+        waste_status st;
+        int layer;
+
+        pthread_mutex_lock(&o->lock);
+        layer = o->failed < layers ? layers : o->next++;
+        pthread_mutex_unlock(&o->lock);
+        if (layer >= layers) return;
+        st = waste_asked(cancel) ? waste_fail(&e, WASTE_CANCELLED, "cancelled while opening")
+                                 : open_bank(o->banks, layer, &e);
+        if (!st) continue;
+        pthread_mutex_lock(&o->lock);
+        if (layer < o->failed) {
+            o->failed = layer;
+            o->status = st;
+            o->error = e;
+        }
+        pthread_mutex_unlock(&o->lock);
+    }
+}
+
+static waste_status open_all(waste_banks *b, const waste_cancel *cancel, waste_error *err)
+{
+    opening o = {
+        .banks = b, .cancel = cancel, .next = b->shape.first_moe, .failed = b->shape.layers};
+    int i;
+
+    if (pthread_mutex_init(&o.lock, NULL))
+        return waste_fail(err, WASTE_NOMEM, "no lock could be made for the banks");
+    waste_process_team(OPENERS, open_some, &o);
+    pthread_mutex_destroy(&o.lock);
+    if (o.failed < b->shape.layers) return waste_fail(err, o.status, "%s", o.error.text);
+    for (i = b->shape.first_moe; i < b->shape.layers; i++)
+        if (b->bank[i].stride > b->slot_bytes) b->slot_bytes = b->bank[i].stride;
     return WASTE_OK;
 }
 
@@ -178,9 +236,7 @@ waste_status waste_banks_open(waste_banks **out, const waste_manifest *m,
     b->index_range = 1 << m->quant.index_bits;
     for (i = 0; i < WASTE_MAX_LAYERS; i++) b->bank[i].file.fd = WASTE_FILE_CLOSED;
     waste_record_layout_of(&b->layout, &m->quant, shape->width, shape->input);
-    for (i = shape->first_moe; !st && i < shape->layers; i++)
-        st = waste_asked(cancel) ? waste_fail(err, WASTE_CANCELLED, "cancelled while opening")
-                                 : open_bank(b, i, err);
+    st = open_all(b, cancel, err);
     if (!st && shape->first_moe < shape->layers) st = read_codebooks(b, err);
     if (st) {
         waste_banks_close(b);

@@ -17,10 +17,12 @@
 #include "base/process.h"
 #include "kernels/quant.h"
 
-#define SLICE       ((int64_t)2 << 20)   /* bytes of rows that are read together, about */
-#define TILE        64                   /* rows that stay together */
-#define AHEAD       ((uint64_t)32 << 20) /* asked of the disk before it is needed */
-#define STACK_BYTES ((size_t)1 << 18)
+#define SLICE  ((int64_t)2 << 20)    /* bytes of rows that are read together, about */
+#define TILE   64                    /* rows that stay together */
+#define AHEAD  ((uint64_t)32 << 20)  /* asked of the disk before it is needed */
+#define DIRECT ((uint64_t)256 << 10) /* bytes that are worth a read past the page cache */
+#define BLOCK  ((uint64_t)4096)      /* what such reads are multiples of */
+#define BOUNCE ((uint64_t)SLICE + 2 * BLOCK)
 
 typedef struct want {
     waste_tensor tensor;
@@ -229,19 +231,18 @@ typedef struct slice {
     int64_t lo, hi;
 } slice;
 
-typedef struct helper {
-    struct load *load;
-    int number;
-    pthread_t thread;
-} helper;
-
-/* Threads take slices in the order of the file. What comes next is asked of the disk
- * AHEAD bytes in front, so that many small tensors cost no more than one large one and
- * it is busy while rows are arranged; what was read leaves the page cache, where it
- * would stand a second time. */
+/* Threads take slices in the order of the file. Payload is read past the page cache, in
+ * large pieces by way of a buffer of the thread's, while other threads arrange theirs.
+ * What is small, and all where that cannot be done, goes through the page cache: it is
+ * asked of the disk AHEAD bytes in front, so that many small reads cost no more than a
+ * large one, and dropped afterwards, since it would stand there a second time. */
 typedef struct load {
     const waste_tensors *tensors;
     waste_tensors_how how;
+    const waste_cancel *cancel;
+    waste_file direct;   /* not open: everything is buffered */
+    uint64_t direct_end; /* of the last whole block of the file */
+    char *bounce;        /* [threads][BOUNCE] */
     const slice *slice;
     size_t n;
     pthread_mutex_t lock; /* guards what follows */
@@ -324,14 +325,6 @@ static void ranges_of(const slice *s, range r[2])
     ranges_at(&s->of->tensor, s->lo, s->hi, r);
 }
 
-static uint64_t bytes_of(const slice *s)
-{
-    range r[2];
-
-    ranges_of(s, r);
-    return r[0].bytes + r[1].bytes;
-}
-
 /* The matrix of these rows alone. */
 static waste_tensor rows_of(const slice *s)
 {
@@ -343,27 +336,71 @@ static waste_tensor rows_of(const slice *s)
     return x;
 }
 
-static waste_status read_slice(const load *l, int thread, const slice *s, waste_error *err)
+static int is_direct(const load *l, const range *r)
+{
+    return l->direct.fd != WASTE_FILE_CLOSED && r->bytes >= DIRECT &&
+           r->off + r->bytes <= l->direct_end;
+}
+
+/* The blocks around it, a buffer at a time. */
+static waste_status read_direct(const load *l, int thread, const range *r, char *to,
+                                waste_error *err)
+{
+    char *bounce = l->bounce + (uint64_t)thread * BOUNCE;
+    uint64_t at, n;
+    waste_status st = WASTE_OK;
+
+    for (at = 0; at < r->bytes && !st; at += n) {
+        const uint64_t from = r->off + at, start = from / BLOCK * BLOCK;
+
+        n = r->bytes - at < (uint64_t)SLICE ? r->bytes - at : (uint64_t)SLICE;
+        st = waste_file_read_blocks(&l->direct, l->tensors->path, bounce,
+                                    (size_t)((from + n - start + BLOCK - 1) / BLOCK * BLOCK), start,
+                                    err);
+        if (!st) memcpy(to + at, bounce + (from - start), (size_t)n);
+    }
+    return st;
+}
+
+static waste_status read_range(const load *l, int thread, const range *r, const void *data,
+                               waste_error *err)
 {
     const waste_tensors *t = l->tensors;
+    /* the block is not shared yet: const is for those who get handles */
+    void *to = (void *)(uintptr_t)data;
+    waste_status st;
+
+    if (r->bytes == 0) return WASTE_OK;
+    if (is_direct(l, r)) return read_direct(l, thread, r, to, err);
+    st = waste_file_read(&t->file, t->path, to, (size_t)r->bytes, r->off, err);
+    if (!st) waste_file_drop(&t->file, r->off, r->bytes);
+    return st;
+}
+
+static waste_status read_slice(const load *l, int thread, const slice *s, waste_error *err)
+{
     waste_tensor rows = rows_of(s);
     waste_error e = {0};
     range r[2];
     waste_status st;
 
     ranges_of(s, r);
-    /* the block is not shared yet: const is for those who get handles */
-    st = waste_file_read(&t->file, t->path, (void *)(uintptr_t)rows.data, (size_t)r[0].bytes,
-                         r[0].off, &e);
-    if (!st && r[1].bytes)
-        st = waste_file_read(&t->file, t->path, (void *)(uintptr_t)rows.scales, (size_t)r[1].bytes,
-                             r[1].off, &e);
+    st = read_range(l, thread, &r[0], rows.data, &e);
+    if (!st) st = read_range(l, thread, &r[1], rows.scales, &e);
     if (st) return waste_fail(err, st, "tensor %s: %s", rows.name, e.text);
-    waste_file_drop(&t->file, r[0].off, r[0].bytes);
     if (!s->of->arrange || !l->how.arrange) return WASTE_OK;
     l->how.arrange(l->how.ctx, thread, &rows);
     if (s->lo == 0) s->of->tiled = rows.tiled; /* one thread has these */
     return WASTE_OK;
+}
+
+/* What of a slice the page cache has to get. */
+static uint64_t buffered_bytes(const load *l, const slice *s)
+{
+    range r[2];
+
+    ranges_of(s, r);
+    return (is_direct(l, &r[0]) ? 0 : r[0].bytes) + (is_direct(l, &r[1]) ? 0 : r[1].bytes);
 }
 
 /* The next slice, and from `ahead` on those that the disk should hear of; NULL when
@@ -377,12 +414,25 @@ static const slice *take(load *l, size_t *ahead, size_t *end)
         s = &l->slice[l->next++];
         *ahead = l->ahead;
         while (l->ahead < l->n && l->bytes_ahead < AHEAD)
-            l->bytes_ahead += bytes_of(&l->slice[l->ahead++]);
-        l->bytes_ahead -= bytes_of(s);
+            l->bytes_ahead += buffered_bytes(l, &l->slice[l->ahead++]);
+        l->bytes_ahead -= buffered_bytes(l, s);
         *end = l->ahead;
     }
     pthread_mutex_unlock(&l->lock);
     return s;
+}
+
+static void ask_ahead(const load *l, size_t from, size_t end)
+{
+    range r[2];
+    int i;
+
+    for (; from < end; from++) {
+        ranges_of(&l->slice[from], r);
+        for (i = 0; i < 2; i++)
+            if (r[i].bytes && !is_direct(l, &r[i]))
+                waste_file_ahead(&l->tensors->file, r[i].off, r[i].bytes);
+    }
 }
 
 /* The first slice to fail decides what is said, whichever thread is first. */
@@ -398,9 +448,11 @@ static void stop(load *l, size_t number, waste_status st, const waste_error *err
     pthread_mutex_unlock(&l->lock);
 }
 
-static void work(load *l, int thread, const waste_cancel *cancel)
+static void work(void *ctx, int thread)
 {
-    const waste_tensors *t = l->tensors;
+    load *l = ctx;
+    /* asked on the caller's thread alone */
+    const waste_cancel *cancel = thread ? NULL : l->cancel;
     const slice *s;
     size_t ahead, end;
 
@@ -408,51 +460,57 @@ static void work(load *l, int thread, const waste_cancel *cancel)
         waste_error e = {0};
         waste_status st = WASTE_OK;
 
-        for (; ahead < end; ahead++) {
-            range r[2];
-
-            ranges_of(&l->slice[ahead], r);
-            waste_file_ahead(&t->file, r[0].off, r[0].bytes);
-            if (r[1].bytes) waste_file_ahead(&t->file, r[1].off, r[1].bytes);
-        }
+        ask_ahead(l, ahead, end);
         if (waste_asked(cancel)) st = waste_fail(&e, WASTE_CANCELLED, "cancelled while opening");
         if (!st) st = read_slice(l, thread, s, &e);
         if (st) stop(l, (size_t)(s - l->slice), st, &e);
     }
 }
 
-static void *help(void *ctx)
+static waste_status run_load(load *l, waste_error *err)
 {
-    const helper *h = ctx;
-
-    work(h->load, h->number, NULL);
-    return NULL;
-}
-
-static waste_status run_load(load *l, const waste_cancel *cancel, waste_error *err)
-{
-    helper helpers[WASTE_TENSORS_THREADS];
-    int n = 1, i;
-
     if (pthread_mutex_init(&l->lock, NULL))
         return waste_fail(err, WASTE_NOMEM, "no lock could be made for loading %s",
                           l->tensors->path);
-    for (; n < l->how.threads && n < WASTE_TENSORS_THREADS; n++) {
-        helpers[n].load = l;
-        helpers[n].number = n;
-        if (waste_process_thread(&helpers[n].thread, STACK_BYTES, help, &helpers[n])) break;
-    }
-    work(l, 0, cancel);
-    for (i = 1; i < n; i++) pthread_join(helpers[i].thread, NULL);
+    waste_process_team(l->how.threads, work, l);
     pthread_mutex_destroy(&l->lock);
     return l->failed < l->n ? waste_fail(err, l->status, "%s", l->error.text) : WASTE_OK;
+}
+
+/* Opens the file once more, if some slice is worth it. Without memory for the buffers,
+ * as where it cannot be read so, everything is buffered. */
+static waste_status open_direct(load *l, waste_error *err)
+{
+    const waste_tensors *t = l->tensors;
+    uint64_t size;
+    int direct = 0;
+    size_t i;
+    range r[2];
+    waste_status st = waste_file_size(&t->file, t->path, &size, err);
+
+    if (st || l->how.buffered) return st;
+    for (i = 0; i < l->n; i++) {
+        ranges_of(&l->slice[i], r);
+        if (r[0].bytes >= DIRECT) break;
+    }
+    if (i == l->n) return WASTE_OK;
+    l->bounce = waste_mem_region((size_t)l->how.threads * BOUNCE);
+    if (!l->bounce) return WASTE_OK;
+    l->direct_end = size / BLOCK * BLOCK;
+    st = waste_file_open_direct(&l->direct, t->path, DIRECT, 1, &direct, err);
+    if (!st && !direct) waste_file_close(&l->direct);
+    return st;
 }
 
 static waste_status load_wants(waste_tensors *t, want **list, const waste_tensors_how *how,
                                const waste_cancel *cancel, waste_error *err)
 {
     const size_t n = list_wants(t, list), slices = cut(list, n, NULL);
-    load l = {.tensors = t, .n = slices, .failed = slices};
+    load l = {.tensors = t,
+              .n = slices,
+              .failed = slices,
+              .cancel = cancel,
+              .direct = {WASTE_FILE_CLOSED}};
     slice *all;
     size_t i;
     int overflow;
@@ -472,7 +530,11 @@ static waste_status load_wants(waste_tensors *t, want **list, const waste_tensor
     cut(list, n, all);
     l.slice = all;
     if (how) l.how = *how;
-    st = run_load(&l, cancel, err);
+    if (l.how.threads < 1) l.how.threads = 1;
+    st = open_direct(&l, err);
+    if (!st) st = run_load(&l, err);
+    waste_file_close(&l.direct);
+    waste_mem_region_free(l.bounce, (size_t)l.how.threads * BOUNCE);
     for (i = 0; i < n; i++) list[i]->tensor.tiled = list[i]->tiled;
     waste_file_drop(&t->file, 0, 0);
     waste_mem_free(all);

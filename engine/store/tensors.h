@@ -47,12 +47,11 @@ void waste_tensors_arrange(waste_tensors *t, const waste_tensor *x);
 typedef void waste_tensors_arranger(void *ctx, int thread, waste_tensor *rows);
 
 typedef struct waste_tensors_how {
-    int threads;                     /* that read and arrange, the caller among them */
+    int threads;                     /* 1..WASTE_PROCESS_TEAM, that read and arrange */
+    int buffered;                    /* all through the page cache, nothing past it */
     waste_tensors_arranger *arrange; /* may be NULL */
     void *ctx;
 } waste_tensors_how;
-
-#define WASTE_TENSORS_THREADS 16 /* at most */
 
 /* Reads everything asked for, into one block in which every payload and every
  * array of scales is aligned to 64; *slot pointers given above are filled here.
