@@ -53,7 +53,7 @@ lint:
 	  -Iengine -Iext --enable=warning,portability engine ext
 
 # Regenerates the committed answers of the oracles: real tiktoken (npm) and PyTorch.
-oracles:
+oracles: all
 	cd tests/oracle && npm install --no-audit --no-fund && node tokenizer.mjs
 	$(PYTHON) tests/oracle/logits.py --all
 

@@ -5,6 +5,7 @@ Python floats, computed here from the definition of the encoding. Nothing of the
 engine is used.
 """
 import array
+import hashlib
 import json
 import math
 import os
@@ -170,3 +171,25 @@ def model(path, matrices="BF16", experts="BF16", deepseek=False, nested=False, t
         config = outer | {"text_config": config}
     k.save(config)
     return k
+
+
+# Every encoding, naming and nesting.
+VARIANTS = {
+    "F32": dict(matrices="F32", experts="F32"),
+    "F16": dict(matrices="F16", experts="F16", tied=True),
+    "BF16, nested, in shards": dict(nested=True, shards=3),
+    "MXFP4 experts, nested": dict(nested=True, experts="MXFP4", seed=4),
+    "F8_E4M3, DeepSeek": dict(matrices="F8_E4M3", experts="F8_E4M3", deepseek=True, shards=2),
+    "F8_E5M2": dict(matrices="F8_E5M2", experts="F8_E5M2", tied=True, seed=3),
+    "BF16, DeepSeek, tied": dict(deepseek=True, tied=True),
+}
+
+
+def digest(container):
+    """Of all weights."""
+    h = hashlib.sha256()
+    for name in sorted(os.listdir(container)):
+        if name.endswith(".bin"):
+            with open(os.path.join(container, name), "rb") as f:
+                h.update(f"{name}\0".encode() + f.read())
+    return h.hexdigest()[:16]

@@ -6,8 +6,10 @@ method for each step: whole matrices, one expert after another, keys and values
 of MLA expanded per head. It shares nothing with the engine or with the writer
 in tests/tiny. Needs torch and numpy; the tests only read what it wrote.
 
-  logits.py --all                 makes tests/golden/logits and importance.json anew
+  logits.py --all                 makes tests/golden/logits, importance.json, converted.json
   logits.py --importance          makes tests/golden/importance.json alone
+  logits.py --converted           makes tests/golden/converted.json alone: a container
+                                  of each checkpoint, converted by the built extension
   logits.py --gaps                margins of the small containers, nothing written
   logits.py CONTAINER IDS OUT     logits of comma-separated ids, every position,
                                   as little-endian float32; prints the margin
@@ -24,6 +26,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 
 import numpy as np
 import torch
@@ -31,6 +34,7 @@ import torch
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GOLDEN = os.path.join(ROOT, "tests", "golden", "logits")
 IMPORTANCE = os.path.join(ROOT, "tests", "golden", "importance.json")
+CONVERTED = os.path.join(ROOT, "tests", "golden", "converted.json")
 CALIBRATED, WINDOW = ("k3", "linear-odd", "v3"), 32
 KEPT = {"len1": [0], "len5": [0, 1, 2, 3, 4], "len70": [6, 31, 63, 64, 69]}
 N_GREEDY = 24  # tokens of a greedy continuation, unless the end token comes
@@ -140,8 +144,10 @@ class Container:
 # ---- the pass ------------------------------------------------------------
 
 class Oracle:
-    def __init__(self, path):
-        self.c = Container(path)
+    """The pass over the weights of a Container, or of whatever else has config, get and expert."""
+
+    def __init__(self, weights):
+        self.c = weights
         self.k = self.c.config
         self.eps = self.k.get("rms_norm_eps", 1e-5)
         self.margin = math.inf
@@ -375,7 +381,7 @@ def small_containers():
 
 
 def measure(cases, name):
-    oracle, rows = Oracle(cases.make(name)), {}
+    oracle, rows = Oracle(Container(cases.make(name))), {}
     for s, ids in cases.sequences(name).items():
         rows[s] = oracle.logits(ids)
     experts = oracle.k.get("num_experts", 0)
@@ -393,7 +399,7 @@ def mean_squares(rows):
 
 def importance(cases, name):
     """Mean squares of what the experts are given, text by text, window by window."""
-    oracle = Oracle(cases.make(name))
+    oracle = Oracle(Container(cases.make(name)))
     for ids in cases.sequences(name).values():
         for at in range(0, len(ids), WINDOW):
             oracle.logits(ids[at:at + WINDOW])
@@ -403,6 +409,30 @@ def importance(cases, name):
 def write_importance(cases):
     out = {name: {"digest": cases.digest(name), "window": WINDOW, "layers": importance(cases, name)} for name in CALIBRATED}
     with open(IMPORTANCE, "w") as f:
+        f.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(e)}" for n, e in out.items()) + "\n}\n")
+
+
+def last_logits(checkpoint, path, ids, stride):
+    """Every `stride`-th logit after the ids."""
+    oracle = Oracle(Container(path))
+    row = oracle.logits(ids)[-1]
+    return {"digest": checkpoint.digest(path), "ids": ids, "vocab": len(row), "stride": stride, "margin": float(f"{oracle.margin:.3g}"),
+            "largest": float(abs(row).max()), "logits": [float(f"{v:.8g}") for v in row[::stride]]}
+
+
+def write_converted():
+    sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "lib")]
+    from lib import checkpoint, demo
+    from lib.tap import connect
+    out = {"demo": last_logits(checkpoint, demo.container(), [82, 458, 287, 1000, 7, 399], 16)}
+    with tempfile.TemporaryDirectory() as home:
+        for n, (label, how) in enumerate(checkpoint.VARIANTS.items()):
+            source, target = os.path.join(home, f"{n}"), os.path.join(home, f"{n}.waste")
+            checkpoint.model(source, **how)
+            connect().execute("SELECT count(*) FROM waste_convert(?, ?)", (source, target)).fetchone()
+            out[label] = last_logits(checkpoint, target, [7, 1999, 300, 41, 1000, 5, 5, 812], 16)
+            print(f"{label:30s} margin {out[label]['margin']:.2e}", flush=True)
+    with open(CONVERTED, "w") as f:
         f.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(e)}" for n, e in out.items()) + "\n}\n")
 
 
@@ -437,7 +467,7 @@ def against(folder, only):
         there = os.path.join(folder, name + ".expected")
         with open(os.path.join(there, "meta.json")) as f:
             meta = json.load(f)
-        error, oracle = 0.0, Oracle(os.path.join(folder, name + ".waste"))
+        error, oracle = 0.0, Oracle(Container(os.path.join(folder, name + ".waste")))
         for s, m in meta["sequences"].items():
             want = np.fromfile(os.path.join(there, s + ".exact.bin"), "<f4").reshape(-1, meta["vocab"])
             got = oracle.logits(m["ids"])
@@ -451,6 +481,9 @@ def main(args):
     if args[:1] == ["--all"]:
         write_all(small_containers())
         write_importance(small_containers())
+        write_converted()
+    elif args[:1] == ["--converted"]:
+        write_converted()
     elif args[:1] == ["--importance"]:
         write_importance(small_containers())
     elif args[:1] == ["--gaps"]:
@@ -460,7 +493,7 @@ def main(args):
     elif args[:1] == ["--against"] and len(args) > 1:
         against(args[1], args[2:])
     elif len(args) == 3:
-        oracle = Oracle(args[0])
+        oracle = Oracle(Container(args[0]))
         oracle.logits([int(i) for i in args[1].split(",")]).astype("<f4").tofile(args[2])
         print(f"margin {oracle.margin:.2e}")
     else:

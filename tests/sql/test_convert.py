@@ -1,4 +1,5 @@
 """waste_convert through SQL: rows, options, plans, and what stopping early leaves: what is finished, and nothing else."""
+import json
 import os
 import shutil
 import subprocess
@@ -59,6 +60,18 @@ bad = rows("SELECT note FROM waste_convert('/no/checkpoint', ?, '{\"plan\":true}
 ok(len(bad) == 1 and "/no/checkpoint is not a directory" in bad[0][0], "and so is a source that is not there")
 raises(lambda: rows("SELECT * FROM waste_convert(?, ?, '{\"plan\":true,\"effort\":\"much\"}')", SOURCE, TARGET), "effort",
        name="an option is an error even so")
+
+# -- what the search for entries gains over the greedy one, on a layer of a trained model
+def lost(**options):
+    got = rows("SELECT kind, error FROM waste_convert(?, ?, ?) WHERE phase = 'layer'", SOURCE, TARGET, json.dumps(dict(options, layers="3")))
+    shutil.rmtree(TARGET)
+    return [e for _, e in sorted(got)]
+
+
+for experts in ("vq3r", "vq4p"):
+    greedy, default = (lost(experts=experts, effort=e) for e in ("fast", "default"))
+    ok(len(default) == 3 and all(d < 0.87 * g for d, g in zip(default, greedy)),
+       f"{experts}: of down, gate and up the default loses {', '.join(f'{d:.4f}' for d in default)}, greedy {', '.join(f'{g:.4f}' for g in greedy)}")
 
 # -- all of it, in two goes
 if not SANITIZED:

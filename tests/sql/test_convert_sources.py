@@ -1,7 +1,8 @@
 """Checkpoints in every encoding, naming and nesting against an independent reading of the containers made of them.
 
 The reader here knows docs/format.md and nothing of the engine: manifest, trunk, codebooks and records are taken apart byte by
-byte, and each weight is held against the one the checkpoint was written from, within what the quantiser may lose.
+byte, and each weight is held against the one the checkpoint was written from, within what the quantiser may lose. Logits of the containers are held against the oracle's, which reads them by itself too
+(tests/oracle/logits.py --converted).
 """
 import json
 import math
@@ -12,9 +13,10 @@ import sys
 import tempfile
 import zlib
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from lib import checkpoint  # noqa: E402
-from lib.tap import SANITIZED, connect, done, equal, ok  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import checkpoint  # noqa: E402
+import demo  # noqa: E402
+from tap import ROOT, SANITIZED, connect, done, equal, ok  # noqa: E402
 
 HOME = tempfile.mkdtemp()
 db = connect()
@@ -131,15 +133,24 @@ def check_experts(label, path, m, k, deepseek):
     ok(worst < 0.25, f"{label}: every expert is near its source (the worst is {worst:.3f} off)")
 
 
-VARIANTS = {
-    "F32": dict(matrices="F32", experts="F32"),
-    "F16": dict(matrices="F16", experts="F16", tied=True),
-    "BF16, nested, in shards": dict(nested=True, shards=3),
-    "MXFP4 experts, nested": dict(nested=True, experts="MXFP4", seed=4),
-    "F8_E4M3, DeepSeek": dict(matrices="F8_E4M3", experts="F8_E4M3", deepseek=True, shards=2),
-    "F8_E5M2": dict(matrices="F8_E5M2", experts="F8_E5M2", tied=True, seed=3),
-    "BF16, DeepSeek, tied": dict(deepseek=True, tied=True),
-}
+VARIANTS = checkpoint.VARIANTS
+with open(os.path.join(ROOT, "tests", "golden", "converted.json"), encoding="utf-8") as f:
+    GOLDEN = json.load(f)
+
+
+def check_logits(label, path):
+    g = GOLDEN[label]
+    ok(checkpoint.digest(path) == g["digest"], f"{label}: the container is the one of the expected logits")
+    for precision, bound in (("exact", 1e-5), ("fast", 1e-2)):
+        db.execute("SELECT waste_register('c', ?, ?)", (path, json.dumps({"precision": precision, "context": 64})))
+        got = dict(db.execute("SELECT token, logit FROM waste_next('c', NULL, ?, ?)",
+                              (g["vocab"], json.dumps({"tokens": g["ids"]}))).fetchall())
+        db.execute("SELECT waste_close('c')")
+        error = max(abs(got[i] - v) for i, v in zip(range(0, g["vocab"], g["stride"]), g["logits"])) / g["largest"]
+        ok(error <= bound, f"{label}: {precision}: logits within {bound:g} of the oracle's ({error:.1e})")
+
+
+check_logits("demo", demo.container())
 if SANITIZED:  # the same code, slowly
     VARIANTS = {n: VARIANTS[n] for n in ("F8_E4M3, DeepSeek", "MXFP4 experts, nested")}
 for label, how in VARIANTS.items():
@@ -149,6 +160,7 @@ for label, how in VARIANTS.items():
     m = json.loads(read(target, "manifest.json"))
     check_trunk(label, target, m, k)
     check_experts(label, target, m, k, how.get("deepseek", False))
+    check_logits(label, target)
     shutil.rmtree(source)
     shutil.rmtree(target)
 
