@@ -173,7 +173,8 @@ static void gather(waste_combine *c)
     c->pass.n = 0;
     c->writers = 0;
     for (t = c->first; t; t = t->next) c->writers |= t->n <= SMALL;
-    all = c->writers || wrote ? WASTE_ROWS_LEAST : (size_t)c->pass.s->rows;
+    all = (size_t)c->pass.s->rows;
+    if ((c->writers || wrote) && all > WASTE_ROWS_LEAST) all = WASTE_ROWS_LEAST;
     limit = all;
     for (t = c->first; t; t = t->next)
         if (t->n - t->done > SMALL) limit = SMALL_ROWS;
