@@ -25,7 +25,7 @@ static int setup(void **state)
     (void)state;
     fixture_make(&box);
     return waste_manifest_open(&manifest, box.dir, &e) ||
-           waste_banks_open(&banks, manifest, &shape, 0, &e) ||
+           waste_banks_open(&banks, manifest, &shape, 0, NULL, &e) ||
            waste_slots_open(&s, banks, SLOTS, &e);
 }
 
