@@ -333,7 +333,7 @@ static void open_shape(maker *m, waste_container **container)
     waste_error err = {0};
     size_t bytes;
 
-    if (waste_container_open(container, m->shape, &err) ||
+    if (waste_container_open(container, m->shape, NULL, &err) ||
         waste_path_join(path, sizeof path, m->shape, "manifest.json", &err) ||
         waste_json_load(&m->manifest, path, &err))
         die("%s", err.text);
