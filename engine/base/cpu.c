@@ -52,6 +52,35 @@ unsigned waste_cpu_features(void)
     return found;
 }
 
+#elif defined(__aarch64__)
+
+#if defined(__APPLE__)
+#include <stddef.h>
+#include <sys/sysctl.h>
+#elif defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+static int has_dotprod(void)
+{
+#if defined(__APPLE__)
+    int has = 0;
+    size_t n = sizeof has;
+
+    return !sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &n, NULL, 0) && has;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return 0;
+#endif
+}
+
+unsigned waste_cpu_features(void)
+{
+    return WASTE_CPU_NEON | (has_dotprod() ? WASTE_CPU_DOTPROD : 0);
+}
+
 #else
 
 unsigned waste_cpu_features(void)

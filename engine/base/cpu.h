@@ -3,8 +3,10 @@
 #ifndef WASTE_CPU_H
 #define WASTE_CPU_H
 
-#define WASTE_CPU_AVX2   1u /* AVX2, FMA, F16C */
-#define WASTE_CPU_AVX512 2u /* AVX-512 F, BW, DQ, VL, VBMI and VNNI; implies AVX2 */
+#define WASTE_CPU_AVX2    1u /* AVX2, FMA, F16C */
+#define WASTE_CPU_AVX512  2u /* AVX-512 F, BW, DQ, VL, VBMI and VNNI; implies AVX2 */
+#define WASTE_CPU_NEON    4u /* AArch64's Advanced SIMD: every armv8-a has it */
+#define WASTE_CPU_DOTPROD 8u /* and its dot product (SDOT, UDOT); implies the former */
 
 /* The bits that hold on this machine; 0 on other architectures. */
 unsigned waste_cpu_features(void);

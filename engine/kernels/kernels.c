@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "kernels/kernels_avx2.h"
 #include "kernels/kernels_avx512.h"
+#include "kernels/kernels_neon.h"
 #include "kernels/kernels_ref.h"
 #include "kernels/kernels_work.h"
 
@@ -25,6 +26,8 @@ static int plain(waste_kernels *k)
 static const table tables[] = {
     {"avx512", WASTE_CPU_AVX512, waste_kernels_avx512},
     {"avx2", WASTE_CPU_AVX2, waste_kernels_avx2},
+    {"neon-dotprod", WASTE_CPU_NEON | WASTE_CPU_DOTPROD, waste_kernels_neon_dot},
+    {"neon", WASTE_CPU_NEON, waste_kernels_neon},
     {"plain", 0, plain},
 };
 

@@ -175,7 +175,7 @@ typedef struct waste_kernel_limits {
 struct waste_record_layout; /* store/record.h */
 
 typedef struct waste_kernels {
-    const char *name; /* "plain", "avx2", "avx512" */
+    const char *name; /* as in kernels.c */
     void (*matmul)(const waste_matmul *a, int64_t lo, int64_t hi);
     void (*rmsnorm)(const waste_rmsnorm *a, int64_t lo, int64_t hi);
     void (*act)(const waste_act *a, int64_t lo, int64_t hi);

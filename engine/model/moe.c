@@ -132,6 +132,7 @@ static const void *tables_of(const waste_pass *p, int layer, const float *x)
     tables j = {p, layer, x};
 
     if (p->n != 1 || !p->weights->layer[layer].packed[0] || !p->kernels->expert_tables) return NULL;
+    if (!p->kernels->tables_bytes(&p->weights->packing.geometry, p->config->expert_in)) return NULL;
     /* 256 entries of 2 matrices for each column and stage, mostly */
     waste_forward_share(p, blocks, WASTE_TABLE_COLS * 512, tables_part, &j);
     return p->s->tables;

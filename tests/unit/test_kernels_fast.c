@@ -441,11 +441,13 @@ static float length_of(const float *v)
     return sqrtf(s);
 }
 
-/* What kernels_avx512_vq.h promises before the row scale, and rounding in f32. */
+/* What kernels_avx512_vq.h promises before the row scale, or kernels_neon_vq.c with
+ * byte indices, and rounding in f32. */
 static double expert_bound(const expert *e, const waste_vq_matrix *m, const float *x)
 {
     const int stages = e->q.stages, block = 8;
     const int entries = 1 << e->q.index_bits;
+    const double units = e->q.index_bits == 8 && !strncmp(fast.name, "neon", 4) ? 10 : 4;
     double books = 0, bound = 0;
 
     if (e->q.vec_dim != 8) return 0;
@@ -465,7 +467,7 @@ static double expert_bound(const expert *e, const waste_vq_matrix *m, const floa
                 s += (double)x[8 * (v + i) + d] * (double)x[8 * (v + i) + d];
             if (sqrt(s) > longest) longest = sqrt(s);
         }
-        bound += (double)n * 4 * stages * longest * books / 32600 * 1.01;
+        bound += (double)n * units * stages * longest * books / 32600 * 1.01;
         bound += (double)n * longest * books * 2e-6;
     }
     return bound;
@@ -1003,6 +1005,14 @@ static void tables_are_chosen_by_name_and_cpu(void **state)
     assert_false(waste_kernels_named(&k, "", 0));
     waste_kernels_pick(&k, 0);
     assert_string_equal(k.name, "plain");
+    assert_false(waste_kernels_named(&k, "neon", 0));
+    assert_false(waste_kernels_named(&k, "neon-dotprod", WASTE_CPU_NEON));
+    if (waste_kernels_named(&k, "neon-dotprod", WASTE_CPU_NEON | WASTE_CPU_DOTPROD)) {
+        waste_kernels_pick(&k, WASTE_CPU_NEON | WASTE_CPU_DOTPROD);
+        assert_string_equal(k.name, "neon-dotprod");
+        waste_kernels_pick(&k, WASTE_CPU_NEON);
+        assert_string_equal(k.name, "neon");
+    }
     if (waste_kernels_named(&k, "avx2", WASTE_CPU_AVX2)) {
         waste_kernels_pick(&k, WASTE_CPU_AVX2);
         assert_string_equal(k.name, "avx2");
@@ -1015,8 +1025,12 @@ static void fast_tables_agree_on_the_trunk(void **state)
     enum { ROWS = 130, COLS = 384, N = 5 };
     static const waste_fmt formats[] = {WASTE_FMT_Q8G, WASTE_FMT_Q4G, WASTE_FMT_Q3G};
     float *x, *y[2] = {malloc(N * ROWS * sizeof(float)), malloc(N * ROWS * sizeof(float))};
-    char two[] = "avx2", five[] = "avx512";
-    void *names[2] = {two, five};
+#if defined(__aarch64__)
+    char one_name[] = "neon", other_name[] = "neon-dotprod";
+#else
+    char one_name[] = "avx2", other_name[] = "avx512";
+#endif
+    void *names[2] = {one_name, other_name};
     trunk t;
     (void)state;
 
@@ -1040,31 +1054,36 @@ static void fast_tables_agree_on_the_trunk(void **state)
     free(y[1]);
 }
 
-#define ALL(name)                                                                                 \
-    {#name " matmul_within_its_bound", matmul_within_its_bound, NULL, NULL, name},                \
-        {#name " matmul_rows_do_not_see_each_other", matmul_rows_do_not_see_each_other, NULL,     \
-         NULL, name},                                                                             \
-        {#name " matmul_of_what_is_not_finite", matmul_of_what_is_not_finite, NULL, NULL, name},  \
-        {#name " experts_within_their_bound", experts_within_their_bound, NULL, NULL, name},      \
-        {#name " experts_are_accurate", experts_are_accurate, NULL, NULL, name},                  \
-        {#name " expert_bits_depend_on_the_row_alone", expert_bits_depend_on_the_row_alone, NULL, \
-         NULL, name},                                                                             \
-        {#name " expert_of_what_is_not_finite", expert_of_what_is_not_finite, NULL, NULL, name},  \
-        {#name " kda_agrees", kda_agrees, NULL, NULL, name},                                      \
-        {#name " conv_agrees", conv_agrees, NULL, NULL, name},                                    \
-        {#name " mla_agrees", mla_agrees, NULL, NULL, name},                                      \
-        {#name " functions_are_accurate", functions_are_accurate, NULL, NULL, name},              \
-    {                                                                                             \
-#name " norms_agree", norms_agree, NULL, NULL, name                                       \
+#define POINT(name, test)                       \
+    {                                           \
+#name " " #test, test, NULL, NULL, name \
     }
+#define TRUNK(name)                                                                       \
+    POINT(name, matmul_within_its_bound), POINT(name, matmul_rows_do_not_see_each_other), \
+        POINT(name, matmul_of_what_is_not_finite)
+#define ALL(name)                                                                               \
+    TRUNK(name), POINT(name, experts_within_their_bound), POINT(name, experts_are_accurate),    \
+        POINT(name, expert_bits_depend_on_the_row_alone),                                       \
+        POINT(name, expert_of_what_is_not_finite), POINT(name, kda_agrees),                     \
+        POINT(name, conv_agrees), POINT(name, mla_agrees), POINT(name, functions_are_accurate), \
+        POINT(name, norms_agree)
 
 int main(void)
 {
+#if defined(__aarch64__)
+    static char neon[] = "neon", dotprod[] = "neon-dotprod";
+#else
     static char avx512[] = "avx512", avx2[] = "avx2";
+#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_chosen_by_name_and_cpu),
+#if defined(__aarch64__)
+        ALL(neon),
+        TRUNK(dotprod), /* the rest is neon's */
+#else
         ALL(avx512),
         ALL(avx2),
+#endif
         cmocka_unit_test(fast_tables_agree_on_the_trunk),
     };
 

@@ -15,6 +15,13 @@
 
 enum { LENGTH = 70, VOCAB = MODEL_VOCAB };
 
+/* The fast tables of this architecture. */
+#if defined(__aarch64__)
+static const char *const names[] = {"neon-dotprod", "neon"};
+#else
+static const char *const names[] = {"avx512", "avx2"};
+#endif
+
 /* NULL when there is no such table here. */
 static waste_model *open_model(const model_files *f, const char *kernels)
 {
@@ -78,7 +85,6 @@ static double distance(const float *got, const float *want)
 static void every_table_gives_what_plain_c_gives(void **state)
 {
     static const model_kind kinds[] = {MODEL_K3, MODEL_PLAIN, MODEL_KDA};
-    static const char *const names[] = {"avx512", "avx2"};
     static float want[LENGTH * VOCAB], got[LENGTH * VOCAB];
     const uint64_t before = waste_mem_used();
     model_files f;
@@ -174,7 +180,6 @@ static void the_plan_counts_the_books(void **state)
 {
     static const waste_quant q[] = {
         {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
-    static const char *const names[] = {"avx512", "avx2"};
     waste_kernels k;
     (void)state;
 
