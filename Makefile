@@ -3,6 +3,7 @@
 #   make            build/waste.so and build/libwaste.a
 #   make demo       install what is missing, build, convert the demo model, ask it
 #   make test       install what is missing, build, run every test (ends in prove's summary)
+#   make arm64      the unit tests on aarch64, under qemu-user
 #   make asan|ubsan|tsan   the same suite in its own build folder
 #   make lint       formatting and static analysis
 #   make install    PREFIX=/usr/local

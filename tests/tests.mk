@@ -30,11 +30,11 @@ $(BUILD)/tests/fault/shim.so: tests/fault/shim.c
 	$(call say,CC $<)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -pthread $< -o $@ -ldl
 
-test: deps-test deps-arm64
+test: deps-test
 	$(MAKE) $(JOBS) check
 
 # The suite itself, without installing anything.
-check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM) $(if $(SANITIZE),,arm64-build)
+check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM)
 	CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1 WASTE_TEST_BUILD=$(BUILD) \
 	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(UNIT_BIN) $(PY_TESTS)
 

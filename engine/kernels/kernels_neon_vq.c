@@ -394,11 +394,6 @@ static float build(unsigned char *to, const books *b, const float *x, int64_t n)
     return 1 / e;
 }
 
-static inline uint8x16x4_t load64(const unsigned char *p)
-{
-    return (uint8x16x4_t){{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}};
-}
-
 /* 32 rows over n positions (docs/format.md 5.5). */
 static void pass(float *acc, const unsigned char *p, const unsigned char *t, int64_t n, float unit)
 {
@@ -413,7 +408,7 @@ static void pass(float *acc, const unsigned char *p, const unsigned char *t, int
 
 #pragma GCC unroll 4
         for (s = 0; s < 4; s++, t += 128) {
-            const uint8x16x4_t high = load64(t), low = load64(t + 64);
+            const uint8x16x4_t high = vld1q_u8_x4(t), low = vld1q_u8_x4(t + 64);
 
             for (g = 0; g < 2; g++) {
                 const uint8x16_t x = raw[g].val[0], y = raw[g].val[1], z = raw[g].val[2];

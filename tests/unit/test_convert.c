@@ -11,6 +11,7 @@
 #include "base/plat.h"
 #include "convert/source.h"
 #include "convert/vq.h"
+#include "emulated.h"
 #include "kernels/quant.h"
 #include "lib/checkpoint.h"
 #include "model/config.h"
@@ -722,7 +723,7 @@ static void closing_early_is_gone_on_with(void **state)
     ckpt_model(source, CKPT_SHARDS, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     keep_files();
-    for (steps = 1; steps < 8; steps++) {
+    for (steps = 1; steps < 8; steps += emulated() ? 3 : 1) {
         uint64_t done = 0;
         test_dir_remove(target);
         for (runs = 0; runs < 4; runs++) {
@@ -951,7 +952,7 @@ static void leaves_nothing_behind_when_memory_runs_out(void **state)
               "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"}}}");
     before = waste_mem_used();
     /* densely at first, where things are opened, then in strides */
-    for (n = 1;; n += n < 40 ? 1 : n / 8) {
+    for (n = 1;; n += emulated() ? 1 + n / 2 : n < 40 ? 1 : n / 8) {
         waste_mem_fail_at(n, 1);
         st = run(NULL, &err);
         waste_mem_fail_at(0, 0);
@@ -992,5 +993,7 @@ int main(void)
         cmocka_unit_test(a_failed_conversion_stays_failed),
         cmocka_unit_test(leaves_nothing_behind_when_memory_runs_out),
     };
+
+    emulated_say("fewer places to stop at and allocations that fail");
     return cmocka_run_group_tests(tests, make_dirs, remove_dirs);
 }
