@@ -162,20 +162,17 @@ static void latents_are_kept_as_asked(void **state)
     const size_t n = waste_sequence_latent_floats(c);
     float *x = malloc(3 * n * sizeof *x), *y = malloc(3 * n * sizeof *y);
     char *bytes = malloc(3 * n * sizeof *x + 1);
+    const float odd[4] = {1e-7f, 70000, -3e38f, -INFINITY};
     uint64_t taken[2];
     int kv, layer = 0;
     size_t i;
 
     (void)state;
     while (c->is_kda[layer]) layer++;
-    for (i = 0; i < 3 * n; i++) x[i] = (float)i * 0.37f - 7.3f;
-    x[0] = 1e-7f;
-    x[1] = 70000;
-    x[2] = -3e38f;
-    x[3] = -INFINITY;
     for (kv = 0; kv < 2; kv++) {
         waste_seq *s = open_seq(m[kv]);
 
+        for (i = 0; i < 3 * n; i++) x[i] = i < 4 ? odd[i] : (float)i * 0.37f - 7.3f;
         assert_int_equal(waste_model_reserve(s, 66, NULL), WASTE_OK);
         taken[kv] = m[kv]->sequence_bytes - waste_sequence_bytes(c, s->kv, 0);
         waste_sequence_put_latents(s, layer, 63, 66, x); /* over the edge of a block */
@@ -190,10 +187,9 @@ static void latents_are_kept_as_asked(void **state)
         waste_sequence_put_latents(s, layer, 0, 3, bytes + 1);
         waste_sequence_get_latents(s, layer, 0, 3, x);
         assert_memory_equal(x, y, 3 * n * sizeof *x);
-        for (i = 0; i < 4; i++) x[i] = (float[]){1e-7f, 70000, -3e38f, -INFINITY}[i];
         waste_seq_free(s);
-        waste_model_close(m[kv]);
     }
+    for (kv = 0; kv < 2; kv++) waste_model_close(m[kv]);
     assert_true(taken[1] < taken[0] * 6 / 10);
     free(x);
     free(y);
