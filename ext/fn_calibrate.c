@@ -255,7 +255,7 @@ void waste_fn_calibrate_final(sqlite3_context *ctx)
 void waste_fn_importance_save(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     const char *path;
-    waste_str text;
+    waste_str text = {0};
     waste_error err = {0};
     uint64_t tokens = 0;
     waste_status st;
