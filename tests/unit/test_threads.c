@@ -19,11 +19,12 @@
 #include "internal.h"
 #include "model_files.h"
 
-/* TSan does not let a child that was forked among threads start any. */
+/* TSan has a thread of its own, from when the first other is started; and it lets no
+ * child that was forked among threads start any. */
 #if defined(__SANITIZE_THREAD__)
-#define CHILD 1
+#define TSAN 1
 #else
-#define CHILD 2
+#define TSAN 0
 #endif
 
 enum { LENGTH = 130, VOCAB = MODEL_VOCAB }; /* more than two chunks and latent blocks */
@@ -166,19 +167,19 @@ static int tasks(void)
     return n;
 }
 
-/* A thread that was joined may be seen for a moment. */
+/* A thread that was joined, or that reads beside a step, may be seen for a moment. */
 static void settle(int n)
 {
     for (int i = 0; i < 10000 && tasks() != n; i++) usleep(1000);
     assert_int_equal(tasks(), n);
 }
 
-/* More models do not mean more threads that compute, nor do their steps; each has a
- * reader of its own. */
+/* More models do not mean more threads that compute, nor do their steps leave any; each
+ * has a reader of its own. (How many compute at a time: test_pool.) */
 static void the_process_has_one_set_of_workers(void **state)
 {
     const waste_model_options o = {.context = LENGTH, .threads = 4, .io_threads = 1};
-    const int before = tasks();
+    const int before = tasks() + TSAN;
     model_files first, second;
     user *u = calloc(4, sizeof *u);
     pthread_t thread[4];
@@ -191,12 +192,7 @@ static void the_process_has_one_set_of_workers(void **state)
         settle(before + 3 + i + 1);
     }
     for (int i = 0; i < 4; i++) pthread_create(&thread[i], NULL, use, &u[i]);
-    for (int i = 0; i < 4; i++) {
-        /* beside readers and callers, and threads that read a row and go; workers of each
-         * model's own would be twelve */
-        assert_true(tasks() < before + 12 + 4 + 4);
-        pthread_join(thread[i], NULL);
-    }
+    for (int i = 0; i < 4; i++) pthread_join(thread[i], NULL);
     settle(before + 3 + 4);
     for (int i = 0; i < 4; i++) {
         waste_model_close(u[i].m);
@@ -326,14 +322,15 @@ static void a_forked_child_is_refused_and_may_open(void **state)
     m = open_model(&f, 3, NULL);
     child = fork();
     if (child == 0) {
-        const waste_model_options o = {.context = 8, .threads = CHILD};
+        const waste_model_options o = {.context = 8, .threads = 2};
         waste_model *own = NULL;
         waste_seq *s = NULL;
 
         alarm(20);
         if (waste_seq_new(&s, m, NULL) != WASTE_BUSY) _exit(1);
         waste_model_close(m);
-        if (waste_model_open(&own, f.dir, &o, NULL) || own->threads != CHILD) _exit(2);
+        if (TSAN) _exit(0);
+        if (waste_model_open(&own, f.dir, &o, NULL) || own->threads != 2) _exit(2);
         if (waste_seq_new(&s, own, NULL)) _exit(3);
         if (waste_step(own, &(waste_row){s, 1, NULL}, 1, NULL, NULL, NULL)) _exit(4);
         waste_seq_free(s);
