@@ -26,23 +26,26 @@ void waste_kernels_neon_attn(waste_kernels *k);
 
 /* ---- trunk, for both sets of products ----------------------------------------- */
 
-/* Activations of the batch's rows first..first+n as 16-bit integers, a scale for each
- * group of columns; in the matmul's scratch. */
+/* What the slot `activations` makes: 16-bit integers, a scale for each group of columns. */
 typedef struct waste_neon_acts {
-    size_t first, n, cols, groups; /* cols: padded to whole groups */
-    int16_t *q;                    /* [n][cols] */
-    int8_t *high, *low;            /* [n][cols], q = 256 high + low: room for them */
-    float *scale;                  /* [n][groups] */
-    int32_t *sum;                  /* [n][groups] of q */
+    size_t cols, groups; /* cols: padded to whole groups */
+    int16_t *q;          /* [n][cols], or as planes */
+    int8_t *high, *low;  /* [n][cols]: q = 256 high + low */
+    float *scale;        /* [n][groups] */
+    int32_t *sum;        /* [n][groups] of q */
 } waste_neon_acts;
 
-/* Rows of the tile that begins at row `row`, as far as they lie in [lo, hi). */
+/* The slot; planes: in which form. */
+void waste_neon_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi, int planes);
+
+/* All rows of the batch by the tile that begins at row `row`, as far as it lies in
+ * [lo, hi). */
 typedef void waste_neon_tile(const waste_matmul *a, const waste_neon_acts *x, int64_t row,
                              int64_t lo, int64_t hi);
 
-/* The slot; `prepare`, when not NULL, runs once for each set of activations. */
+/* The slot matmul, by tiles, for activations of this form. */
 void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon_tile *tile,
-                       void (*prepare)(const waste_neon_acts *x));
+                       int planes);
 
 static inline float *waste_neon_row(const waste_matmul *a, size_t t)
 {

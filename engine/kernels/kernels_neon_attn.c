@@ -181,8 +181,9 @@ typedef struct work {
     float *q;                     /* [rows][heads][q_step]: absorbed, rotary part behind, scaled */
     float *z;                     /* [rows][heads][z_step]: weighted latents */
     float *p;                     /* [heads][WASTE_LATENT_BLOCK] */
-    float *top, *sum;             /* [heads] */
+    float *top, *sum;             /* [rows][heads] */
     float *w;                     /* [WASTE_MLA_DECODED][z_step] rows of kv_b */
+    float *latent;                /* a block of latents that are kept as binary16 */
 } work;
 
 static size_t up_to(size_t n, size_t step)
@@ -199,8 +200,9 @@ static void work_of(work *k, const waste_mla *a, size_t rows, size_t heads)
     k->z = k->q + rows * k->heads * k->q_step;
     k->p = k->z + rows * k->heads * k->z_step;
     k->top = k->p + k->heads * WASTE_LATENT_BLOCK;
-    k->sum = k->top + k->heads;
-    k->w = k->sum + k->heads;
+    k->sum = k->top + rows * k->heads;
+    k->w = k->sum + rows * k->heads;
+    k->latent = k->w + WASTE_MLA_DECODED * k->z_step;
 }
 
 static int64_t decode_some(const waste_mla *a, const work *k, int64_t first, int64_t n)
@@ -296,9 +298,8 @@ static void score(const float *q, size_t q_step, const float *latent, int64_t wi
 
 /* Scores of a block become weights relative to the running maximum; what was summed
  * before shrinks when the maximum rises. */
-static void soften(const work *k, size_t head, float *z, int64_t n)
+static void soften(const work *k, float *p, float *z, float *top, float *sum, int64_t n)
 {
-    float *p = k->p + head * WASTE_LATENT_BLOCK;
     float32x4_t high = vdupq_n_f32(-INFINITY), total = vdupq_n_f32(0);
     float most;
     int64_t i;
@@ -307,20 +308,20 @@ static void soften(const work *k, size_t head, float *z, int64_t n)
     for (i = n; i < WASTE_LATENT_BLOCK; i++) p[i] = -INFINITY;
     for (i = 0; i < WASTE_LATENT_BLOCK; i += 4) high = vmaxq_f32(high, vld1q_f32(p + i));
     most = vmaxvq_f32(high);
-    if (most > k->top[head]) {
-        const float shrink = vgetq_lane_f32(waste_exp4(vdupq_n_f32(k->top[head] - most)), 0);
+    if (most > *top) {
+        const float shrink = vgetq_lane_f32(waste_exp4(vdupq_n_f32(*top - most)), 0);
 
         for (d = 0; d < k->z_step; d += 4) vst1q_f32(z + d, vmulq_n_f32(vld1q_f32(z + d), shrink));
-        k->sum[head] *= shrink;
-        k->top[head] = most;
+        *sum *= shrink;
+        *top = most;
     }
     for (i = 0; i < WASTE_LATENT_BLOCK; i += 4) {
-        const float32x4_t v = waste_exp4(vsubq_f32(vld1q_f32(p + i), vdupq_n_f32(k->top[head])));
+        const float32x4_t v = waste_exp4(vsubq_f32(vld1q_f32(p + i), vdupq_n_f32(*top)));
 
         vst1q_f32(p + i, v);
         total = vaddq_f32(total, v);
     }
-    k->sum[head] += vaddvq_f32(total);
+    *sum += vaddvq_f32(total);
 }
 
 /* z += weights times latents: four heads by nv vectors of columns, `columns` of which
@@ -348,43 +349,78 @@ static inline __attribute__((always_inline)) void weigh(float *z, size_t z_step,
         for (i = 0; i < nv; i++) vst1q_f32(z + (size_t)j * z_step + 4 * i, s[j][i]);
 }
 
-/* Row t of the batch, number r of the work: all heads of the part, block by block. */
-static void attend(const waste_mla *a, const work *k, size_t t, size_t r)
+/* Row r of the work takes in n latents. */
+static void take_block(const waste_mla *a, const work *k, size_t r, const float *latent, int64_t n)
 {
-    const int64_t width = a->rank + a->rope, n = a->last[t] + 1;
+    const int64_t width = a->rank + a->rope;
     const float *q = k->q + r * k->heads * k->q_step;
     float *z = k->z + r * k->heads * k->z_step;
-    int64_t at, m, c;
+    int64_t c;
     size_t h;
 
-    memset(z, 0, k->heads * k->z_step * sizeof *z);
-    for (h = 0; h < k->heads; h++) {
+    for (h = 0; h < k->heads; h += 4)
+        score(q + h * k->q_step, k->q_step, latent, width, n, k->p + h * WASTE_LATENT_BLOCK);
+    for (h = 0; h < k->heads; h++)
+        soften(k, k->p + h * WASTE_LATENT_BLOCK, z + h * k->z_step, k->top + r * k->heads + h,
+               k->sum + r * k->heads + h, n);
+    for (c = 0; c + 16 <= a->rank; c += 16)
+        for (h = 0; h < k->heads; h += 4)
+            weigh(z + h * k->z_step + c, k->z_step, k->p + h * WASTE_LATENT_BLOCK, latent + c,
+                  width, n, 16, 4);
+    for (; c < a->rank; c += 4)
+        for (h = 0; h < k->heads; h += 4)
+            weigh(z + h * k->z_step + c, k->z_step, k->p + h * WASTE_LATENT_BLOCK, latent + c,
+                  width, n, a->rank - c, 1);
+}
+
+/* Exactly what waste_f16_widen gives. */
+static void widen(const uint16_t *h, int64_t n, float *to)
+{
+    int64_t i;
+
+    for (i = 0; i + 4 <= n; i += 4) vst1q_f32(to + i, waste_neon_f16(h + i));
+    if (i < n) waste_f16_widen(h + i, (size_t)(n - i), to + i);
+}
+
+/* Rows first..first+n of the batch, block by block: rows of one sequence follow one
+ * another and find a block where the one before has left it. */
+static void attend(const waste_mla *a, const work *k, size_t first, size_t n)
+{
+    const int64_t width = a->rank + a->rope;
+    int64_t most = 0, at, m;
+    size_t t, h, c;
+
+    memset(k->z, 0, n * k->heads * k->z_step * sizeof *k->z);
+    for (h = 0; h < n * k->heads; h++) {
         k->top[h] = -INFINITY;
         k->sum[h] = 0;
     }
-    for (at = 0; at < n; at += WASTE_LATENT_BLOCK) {
-        const float *latent = a->block[t][at / WASTE_LATENT_BLOCK];
+    for (t = 0; t < n; t++)
+        if (a->last[first + t] >= most) most = a->last[first + t] + 1;
+    for (at = 0; at < most; at += WASTE_LATENT_BLOCK) {
+        const void *widened = NULL;
+        int64_t have = 0;
 
-        m = n - at < WASTE_LATENT_BLOCK ? n - at : WASTE_LATENT_BLOCK;
-        for (h = 0; h < k->heads; h += 4)
-            score(q + h * k->q_step, k->q_step, latent, width, m, k->p + h * WASTE_LATENT_BLOCK);
-        for (h = 0; h < k->heads; h++) soften(k, h, z + h * k->z_step, m);
-        for (c = 0; c + 16 <= a->rank; c += 16)
-            for (h = 0; h < k->heads; h += 4)
-                weigh(z + h * k->z_step + c, k->z_step, k->p + h * WASTE_LATENT_BLOCK, latent + c,
-                      width, m, 16, 4);
-        for (; c < a->rank; c += 4)
-            for (h = 0; h < k->heads; h += 4)
-                weigh(z + h * k->z_step + c, k->z_step, k->p + h * WASTE_LATENT_BLOCK, latent + c,
-                      width, m, a->rank - c, 1);
+        for (t = 0; t < n; t++) {
+            const void *block;
+
+            m = a->last[first + t] + 1 - at;
+            if (m <= 0) continue;
+            if (m > WASTE_LATENT_BLOCK) m = WASTE_LATENT_BLOCK;
+            block = a->block[first + t][at / WASTE_LATENT_BLOCK];
+            if (a->f16 && (block != widened || m > have)) {
+                widen(block, m * width, k->latent);
+                widened = block;
+                have = m;
+            }
+            take_block(a, k, t, a->f16 ? k->latent : block, m);
+        }
     }
-    for (h = 0; h < k->heads; h++) {
+    for (h = 0; h < n * k->heads; h++) {
+        float *z = k->z + h * k->z_step;
         const float by = 1.0f / k->sum[h];
 
-        for (c = 0; c < (int64_t)k->z_step; c += 4) {
-            float *p = z + h * k->z_step + c;
-            vst1q_f32(p, vmulq_n_f32(vld1q_f32(p), by));
-        }
+        for (c = 0; c < k->z_step; c += 4) vst1q_f32(z + c, vmulq_n_f32(vld1q_f32(z + c), by));
     }
 }
 
@@ -427,7 +463,7 @@ static void expand(const waste_mla *a, const work *k, int64_t h, size_t at, size
 
 static void mla(const waste_mla *a, int64_t lo, int64_t hi)
 {
-    size_t first, n, t, h;
+    size_t first, n, h;
     work k;
 
     if (lo >= hi) return;
@@ -436,7 +472,7 @@ static void mla(const waste_mla *a, int64_t lo, int64_t hi)
         work_of(&k, a, n, (size_t)(hi - lo));
         memset(k.q, 0, n * k.heads * k.q_step * sizeof *k.q);
         for (h = 0; h < (size_t)(hi - lo); h++) absorb(a, &k, lo + (int64_t)h, h, first, n);
-        for (t = 0; t < n; t++) attend(a, &k, first + t, t);
+        attend(a, &k, first, n);
         for (h = 0; h < (size_t)(hi - lo); h++) expand(a, &k, lo + (int64_t)h, h, first, n);
     }
 }

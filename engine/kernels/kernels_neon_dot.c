@@ -7,22 +7,8 @@
 
 #if WASTE_HAVE_NEON && defined(__ARM_FEATURE_DOTPROD)
 
+#include "kernels/kernels_ref.h"
 #include "kernels/tiles.h"
-
-static void split(const waste_neon_acts *x)
-{
-    const size_t n = x->n * x->cols;
-    size_t i;
-
-    for (i = 0; i < n; i += 4) { /* groups are multiples of 4 */
-        const int16x4_t q = vld1_s16(x->q + i);
-        const int16x8_t low = vcombine_s16(q, q);
-        const int16x8_t high = vshrq_n_s16(vaddq_s16(low, vdupq_n_s16(128)), 8);
-
-        vst1_lane_s32((int32_t *)(void *)(x->high + i), vreinterpret_s32_s8(vmovn_s16(high)), 0);
-        vst1_lane_s32((int32_t *)(void *)(x->low + i), vreinterpret_s32_s8(vmovn_s16(low)), 0);
-    }
-}
 
 #define NQ_MAX 4
 #define NT_MAX 2
@@ -131,8 +117,8 @@ static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a
     size_t t = 0, nt;
     int v, i, k;
 
-    for (; t < x->n; t += nt) {
-        nt = x->n - t < 2 ? 1 : 2;
+    for (; t < a->n; t += nt) {
+        nt = a->n - t < 2 ? 1 : 2;
         for (v = 0; v < WASTE_TILE_ROWS / 4; v += 4) {
             if (nt == 2)
                 tile_part(x, &a->w, w, scales, t, v, fmt, 4, 2, f);
@@ -140,8 +126,8 @@ static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a
                 tile_part(x, &a->w, w, scales, t, v, fmt, 4, 1, f);
             for (i = 0; i < 4; i++)
                 for (k = 0; k < (int)nt; k++)
-                    waste_neon_put(waste_neon_row(a, x->first + t + (size_t)k), row + 4 * (v + i),
-                                   lo, hi, f[i][k]);
+                    waste_neon_put(waste_neon_row(a, t + (size_t)k), row + 4 * (v + i), lo, hi,
+                                   f[i][k]);
         }
     }
 }
@@ -166,11 +152,23 @@ static void tile_q3(const waste_matmul *a, const waste_neon_acts *x, int64_t row
 
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)
 {
-    waste_neon_matmul(a, lo, hi,
-                      a->w.fmt == WASTE_FMT_Q8G   ? tile_q8
-                      : a->w.fmt == WASTE_FMT_Q4G ? tile_q4
-                                                  : tile_q3,
-                      split);
+    waste_kernels plain;
+
+    if (!a->w.tiled) {
+        waste_kernels_ref(&plain);
+        plain.matmul(a, lo, hi);
+    } else if (a->w.fmt == WASTE_FMT_Q8G) {
+        waste_neon_matmul(a, lo, hi, tile_q8, 1);
+    } else if (a->w.fmt == WASTE_FMT_Q4G) {
+        waste_neon_matmul(a, lo, hi, tile_q4, 1);
+    } else {
+        waste_neon_matmul(a, lo, hi, tile_q3, 1);
+    }
+}
+
+static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
+{
+    waste_neon_activations(a, to, lo, hi, 1);
 }
 
 int waste_kernels_neon_dot(waste_kernels *k)
@@ -178,6 +176,7 @@ int waste_kernels_neon_dot(waste_kernels *k)
     waste_kernels_neon(k);
     k->name = "neon-dotprod";
     k->matmul = matmul;
+    k->activations = make_activations;
     return 1;
 }
 

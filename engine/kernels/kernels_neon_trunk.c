@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "kernels/kernels_ref.h"
-#include "kernels/kernels_work.h"
 #include "kernels/quant.h"
 #include "kernels/tiles.h"
 
@@ -21,19 +20,21 @@
 
 /* ---- activations ------------------------------------------------------------ */
 
-static waste_neon_acts acts_in(const waste_matmul *a, size_t first, size_t n)
+static waste_neon_acts acts_in(const waste_matmul *a, const void *at, int planes)
 {
     waste_neon_acts x;
 
-    x.first = first;
-    x.n = n;
     x.groups = (size_t)a->w.n_groups;
     x.cols = x.groups * (size_t)a->w.group; /* groups in tiles are multiples of 4 */
-    x.q = a->work;
-    x.high = (int8_t *)(x.q + n * x.cols);
-    x.low = x.high + n * x.cols;
-    x.scale = (float *)(void *)(x.low + n * x.cols);
-    x.sum = (int32_t *)(void *)(x.scale + n * x.groups);
+    x.q = (int16_t *)(uintptr_t)at;         /* only the slot `activations` writes */
+    x.scale = (float *)(void *)(x.q + a->n * x.cols);
+    x.sum = (int32_t *)(void *)(x.scale + a->n * x.groups);
+    x.high = (int8_t *)x.q;
+    x.low = x.high + a->n * x.cols;
+    if (planes)
+        x.q = NULL;
+    else
+        x.high = x.low = NULL;
     return x;
 }
 
@@ -67,19 +68,38 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int16_t *q,
     *sum = vaddvq_s32(total);
 }
 
-static void quantise(const waste_matmul *a, const waste_neon_acts *x)
+static void put_planes(int8_t *high, int8_t *low, const int16_t *q, int64_t n)
 {
+    int64_t i;
+
+    for (i = 0; i < n; i++) {
+        low[i] = (int8_t)q[i];
+        high[i] = (int8_t)((q[i] - low[i]) >> 8);
+    }
+}
+
+void waste_neon_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi, int planes)
+{
+    const waste_neon_acts x = acts_in(a, to, planes);
     const int64_t group = a->w.group;
+    int16_t q[GROUP_MAX];
     size_t t, g;
 
-    for (t = 0; t < x->n; t++)
-        for (g = 0; g < x->groups; g++) {
-            const int64_t at = (int64_t)g * group, left = a->w.cols - at;
+    for (t = (size_t)lo; t < (size_t)hi; t++)
+        for (g = 0; g < x.groups; g++) {
+            const int64_t first = (int64_t)g * group, left = a->w.cols - first;
+            const size_t at = t * x.cols + (size_t)first;
 
-            quantise_group(a->x + (x->first + t) * a->x_stride + at, left < group ? left : group,
-                           group, x->q + t * x->cols + at, x->scale + t * x->groups + g,
-                           x->sum + t * x->groups + g);
+            quantise_group(a->x + t * a->x_stride + first, left < group ? left : group, group,
+                           planes ? q : x.q + at, x.scale + t * x.groups + g,
+                           x.sum + t * x.groups + g);
+            if (planes) put_planes(x.high + at, x.low + at, q, group);
         }
+}
+
+static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
+{
+    waste_neon_activations(a, to, lo, hi, 0);
 }
 
 static int offset_of(waste_fmt fmt)
@@ -193,19 +213,19 @@ static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a
     size_t t = 0;
     int v, i, k;
 
-    for (; t + 2 <= x->n; t += 2)
+    for (; t + 2 <= a->n; t += 2)
         for (v = 0; v < WASTE_TILE_ROWS / 4; v += 2) {
             tile_part(x, &a->w, w, scales, t, v, fmt, 2, 2, f);
             for (i = 0; i < 2; i++)
                 for (k = 0; k < 2; k++)
-                    waste_neon_put(waste_neon_row(a, x->first + t + (size_t)k), row + 4 * (v + i),
-                                   lo, hi, f[i][k]);
+                    waste_neon_put(waste_neon_row(a, t + (size_t)k), row + 4 * (v + i), lo, hi,
+                                   f[i][k]);
         }
-    for (; t < x->n; t++)
+    for (; t < a->n; t++)
         for (v = 0; v < WASTE_TILE_ROWS / 4; v += 4) {
             tile_part(x, &a->w, w, scales, t, v, fmt, 4, 1, f);
             for (i = 0; i < 4; i++)
-                waste_neon_put(waste_neon_row(a, x->first + t), row + 4 * (v + i), lo, hi, f[i][0]);
+                waste_neon_put(waste_neon_row(a, t), row + 4 * (v + i), lo, hi, f[i][0]);
         }
 }
 
@@ -239,59 +259,56 @@ static float row_as_stored(const waste_matrix *w, const waste_neon_acts *x, int6
     int64_t i;
 
     for (g = 0; g < x->groups; g++) {
-        const int64_t at = (int64_t)g * w->group;
-        const int16_t *q = x->q + t * x->cols + at;
+        const int64_t first = (int64_t)g * w->group;
+        const size_t at = t * x->cols + (size_t)first;
         const float by =
             waste_f16_to_f32(w->scales[o * w->n_groups + (int64_t)g]) * x->scale[t * x->groups + g];
         int32_t sum = 0; /* below 128 * 32639 * 256 */
 
-        for (i = 0; i < w->group; i++) sum += waste_tiles_code(w->fmt, row, at + i) * q[i];
+        for (i = 0; i < w->group; i++)
+            sum += waste_tiles_code(w->fmt, row, first + i) *
+                   (x->q ? x->q[at + (size_t)i]
+                         : 256 * x->high[at + (size_t)i] + x->low[at + (size_t)i]);
         f = fmaf((float)sum, by, f);
     }
     return f;
 }
 
 void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon_tile *tile,
-                       void (*prepare)(const waste_neon_acts *x))
+                       int planes)
 {
     const int64_t tiled = waste_tiles_rows(&a->w);
-    waste_kernels plain;
-    size_t first, n, i;
+    const waste_neon_acts x = acts_in(a, a->activations, planes);
     int64_t o;
+    size_t t;
 
-    if (!a->w.tiled) {
-        waste_kernels_ref(&plain);
-        plain.matmul(a, lo, hi);
-        return;
-    }
-    for (first = 0; first < a->n; first += n) {
-        waste_neon_acts x;
-
-        n = a->n - first < WASTE_TRUNK_ROWS ? a->n - first : WASTE_TRUNK_ROWS;
-        x = acts_in(a, first, n);
-        quantise(a, &x);
-        if (prepare) prepare(&x);
-        for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled; o += WASTE_TILE_ROWS)
-            tile(a, &x, o, lo, hi);
-        for (o = lo > tiled ? lo : tiled; o < hi; o++)
-            for (i = 0; i < n; i++)
-                waste_neon_row(a, first + i)[o] = row_as_stored(&a->w, &x, o, i);
-    }
+    for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled; o += WASTE_TILE_ROWS)
+        tile(a, &x, o, lo, hi);
+    for (o = lo > tiled ? lo : tiled; o < hi; o++)
+        for (t = 0; t < a->n; t++) waste_neon_row(a, t)[o] = row_as_stored(&a->w, &x, o, t);
 }
 
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)
 {
-    waste_neon_matmul(a, lo, hi,
-                      a->w.fmt == WASTE_FMT_Q8G   ? tile_q8
-                      : a->w.fmt == WASTE_FMT_Q4G ? tile_q4
-                                                  : tile_q3,
-                      NULL);
+    waste_kernels plain;
+
+    if (!a->w.tiled) {
+        waste_kernels_ref(&plain);
+        plain.matmul(a, lo, hi);
+    } else if (a->w.fmt == WASTE_FMT_Q8G) {
+        waste_neon_matmul(a, lo, hi, tile_q8, 0);
+    } else if (a->w.fmt == WASTE_FMT_Q4G) {
+        waste_neon_matmul(a, lo, hi, tile_q4, 0);
+    } else {
+        waste_neon_matmul(a, lo, hi, tile_q3, 0);
+    }
 }
 
 void waste_kernels_neon_trunk(waste_kernels *k)
 {
     k->matmul = matmul;
     k->pack_matrix = waste_tiles_pack;
+    k->activations = make_activations;
 }
 
 #endif
