@@ -47,6 +47,23 @@ static void add_bytes(waste_plan_report *r, const char *part, uint64_t bytes, co
 
 /* ---- rows ------------------------------------------------------------------- */
 
+static void sequences(waste_plan_report *r, const waste_plan *p, const waste_info *info,
+                      int64_t context)
+{
+    char many[48] = "one sequence";
+
+    if (p->count > 1) snprintf(many, sizeof many, "%llu sequences", (llu)p->count);
+    add(r, "state", (double)(p->count * p->state), "bytes",
+        "%s of %lld positions: %d KDA layers and %d MLA layers", many, (long long)context,
+        info->kda_layers, info->mla_layers);
+    if (p->count > 1)
+        snprintf(many, sizeof many, "each of %llu generations", (llu)p->count);
+    else
+        snprintf(many, sizeof many, "one generation");
+    add(r, "generation", (double)(p->count * p->generation), "bytes",
+        "logits, sampler and prompt of %s with a full context", many);
+}
+
 static void needs(waste_plan_report *r, const waste_plan *p, const waste_container *c,
                   int64_t context)
 {
@@ -58,11 +75,7 @@ static void needs(waste_plan_report *r, const waste_plan *p, const waste_contain
               "manifest, tensor handles, tokenizer, index of the cache: an upper estimate");
     add(r, "scratch", (double)p->scratch, "bytes",
         "working memory of the forward pass, for %d rows", WASTE_ROWS_LEAST);
-    add(r, "state", (double)p->state, "bytes",
-        "one sequence of %lld positions: %d KDA layers and %d MLA layers", (long long)context,
-        c->info.kda_layers, c->info.mla_layers);
-    add_bytes(r, "generation", p->generation,
-              "logits, sampler and prompt of one generation with a full context");
+    sequences(r, p, &c->info, context);
     add(r, "min_cache", (double)p->min_cache, "bytes",
         "%llu expert records of %llu bytes: twice what a layer picks for one token",
         (llu)p->min_slots, (llu)p->record);

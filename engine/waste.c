@@ -27,6 +27,7 @@
 
 #define DEFAULT_CONTEXT 4096
 #define MAX_CONTEXT     ((int64_t)1 << 30)
+#define MAX_SEQUENCES   4096
 
 /* ---- opening ---------------------------------------------------------------- */
 
@@ -38,6 +39,10 @@ waste_status waste_model_options_check(waste_model_options *o, const waste_model
     if (o->context < 1 || o->context > MAX_CONTEXT)
         return waste_fail(err, WASTE_ARG, "a context of %lld positions is not in 1..%lld",
                           (long long)o->context, (long long)MAX_CONTEXT);
+    if (o->sequences == 0) o->sequences = 1;
+    if (o->sequences < 1 || o->sequences > MAX_SEQUENCES)
+        return waste_fail(err, WASTE_ARG, "%lld sequences are not in 1..%d",
+                          (long long)o->sequences, MAX_SEQUENCES);
     if (o->precision != WASTE_PRECISION_FAST && o->precision != WASTE_PRECISION_EXACT)
         return waste_fail(err, WASTE_ARG, "precision %d is neither fast nor exact",
                           (int)o->precision);
@@ -77,7 +82,7 @@ waste_status waste_model_plan(waste_plan *p, const waste_container *c,
                               int threads, const waste_ram *ram, waste_error *err)
 {
     waste_status st = waste_plan_size(p, &c->config, c->manifest, w->resident, threads, o->context,
-                                      o->kv, c->tokenizer != NULL, err);
+                                      o->kv, o->sequences, c->tokenizer != NULL, err);
 
     return st ? st : waste_plan_divide(p, o->budget, ram->usable, err);
 }

@@ -523,11 +523,11 @@ static int same_model(const waste_wish *a, const waste_wish *b)
     const waste_model_options *x = &a->options, *y = &b->options;
 
     return ((a->given ^ b->given) & ~(unsigned)WASTE_GIVEN_USAGE) == 0 && x->budget == y->budget &&
-           x->context == y->context && x->precision == y->precision && x->kv == y->kv &&
-           !x->verify == !y->verify && !x->buffered == !y->buffered &&
-           x->io_threads == y->io_threads && x->lookahead == y->lookahead &&
-           !x->exclusive == !y->exclusive && x->threads == y->threads &&
-           strcmp(a->cpus, b->cpus) == 0;
+           x->context == y->context && x->sequences == y->sequences &&
+           x->precision == y->precision && x->kv == y->kv && !x->verify == !y->verify &&
+           !x->buffered == !y->buffered && x->io_threads == y->io_threads &&
+           x->lookahead == y->lookahead && !x->exclusive == !y->exclusive &&
+           x->threads == y->threads && strcmp(a->cpus, b->cpus) == 0;
 }
 
 int waste_models_stale(waste_conn *c, const waste_model_ref *ref)

@@ -138,6 +138,7 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
     const waste_model_options *a = &s->wish.options, *b = &wish->options;
     const unsigned given = wish->given;
     const int64_t context = waste_model_context(s->model);
+    const int64_t sequences = a->sequences ? a->sequences : 1;
     waste_model_stats now;
     int guesses, threads, computing;
 
@@ -152,6 +153,9 @@ static int differ(const waste_shared *s, const waste_wish *wish, char is[64], ch
     } else if ((given & WASTE_GIVEN_CONTEXT) && context != b->context) {
         snprintf(is, 64, "context %lld", (long long)context);
         snprintf(want, 64, "%lld", (long long)b->context);
+    } else if ((given & WASTE_GIVEN_SEQUENCES) && sequences != b->sequences) {
+        snprintf(is, 64, "sequences %lld", (long long)sequences);
+        snprintf(want, 64, "%lld", (long long)b->sequences);
     } else if ((given & WASTE_GIVEN_PRECISION) && a->precision != b->precision) {
         snprintf(is, 64, "precision '%s'", precision_name(a->precision));
         snprintf(want, 64, "'%s'", precision_name(b->precision));

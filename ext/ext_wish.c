@@ -171,6 +171,8 @@ static const waste_option model_options[] = {
     {"cpus", WASTE_OPTION_CUSTOM, OF_MODEL, AT(cpus), 0, 0,
      "CPU numbers and ranges from 0 to 1023, like \"0-5,8\"", read_cpus},
     {"kv", WASTE_OPTION_CUSTOM, OF_MODEL, AT(options.kv), 0, 0, "\"f32\" or \"f16\"", read_kv},
+    {"sequences", WASTE_OPTION_INT, OF_MODEL, AT(options.sequences), 1, 4096,
+     "an integer from 1 to 4096", NULL},
     {"probe", WASTE_OPTION_BOOL, OF_PLAN, offsetof(fields, probe), 0, 0, "true or false", NULL}};
 
 static waste_status read_wish(waste_wish *wish, int *probe, unsigned groups,

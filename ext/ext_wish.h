@@ -21,7 +21,8 @@ enum {
     WASTE_GIVEN_THREADS = 512,
     WASTE_GIVEN_CPUS = 1024,
     WASTE_GIVEN_KV = 2048,
-    WASTE_GIVEN_ALL = 4095
+    WASTE_GIVEN_SEQUENCES = 4096,
+    WASTE_GIVEN_ALL = 8191
 };
 
 /* Where learned demand is kept: each connection's own affair, nothing to agree

@@ -2,6 +2,7 @@
  * before anything large is allocated, and when a plan is reported. */
 #include "model/plan.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -73,7 +74,7 @@ static int size_scratch(waste_plan *p, const waste_config *c, int threads)
 
 waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
                              uint64_t trunk, int threads, int64_t context, waste_kv kv,
-                             int has_tokenizer, waste_error *err)
+                             int64_t count, int has_tokenizer, waste_error *err)
 {
     memset(p, 0, sizeof *p);
     if (!size_scratch(p, c, threads))
@@ -82,6 +83,7 @@ waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_m
     p->trunk = trunk;
     p->state = waste_sequence_bytes(c, kv, context);
     p->generation = waste_plan_generation(c->vocab, (uint64_t)context);
+    p->count = (uint64_t)count;
     size_experts(p, c, m);
     p->tables = TABLES_MODEL + m->n_trunk * (uint64_t)TABLES_TENSOR + p->records * TABLES_RECORD;
     p->tables += (uint64_t)p->moe_layers * waste_pack_layer_bytes(&m->quant);
@@ -118,15 +120,21 @@ static void choose(waste_plan *p, uint64_t usable)
 
 static waste_status too_small(const waste_plan *p, uint64_t budget, waste_error *err)
 {
+    char several[64] = "";
+
+    if (p->count > 1)
+        snprintf(several, sizeof several, "; state and generation are of %llu sequences",
+                 (unsigned long long)p->count);
     return waste_fail(err, WASTE_RAM_BUDGET,
                       "a budget of %llu bytes is below the floor of %llu: trunk %llu, codebooks "
                       "%llu, scratch %llu, state %llu, generation %llu, %llu expert records %llu, "
-                      "tables %llu",
+                      "tables %llu%s",
                       (unsigned long long)budget, (unsigned long long)p->floor,
                       (unsigned long long)p->trunk, (unsigned long long)p->codebooks,
-                      (unsigned long long)p->scratch, (unsigned long long)p->state,
-                      (unsigned long long)p->generation, (unsigned long long)p->min_slots,
-                      (unsigned long long)p->min_cache, (unsigned long long)p->tables);
+                      (unsigned long long)p->scratch, (unsigned long long)(p->count * p->state),
+                      (unsigned long long)(p->count * p->generation),
+                      (unsigned long long)p->min_slots, (unsigned long long)p->min_cache,
+                      (unsigned long long)p->tables, several);
 }
 
 /* A given budget pays with slots, but not with the first of those that hold all experts;
@@ -150,12 +158,13 @@ static void choose_chunk(waste_plan *p, int given)
 
 waste_status waste_plan_divide(waste_plan *p, uint64_t budget, uint64_t usable, waste_error *err)
 {
+    const uint64_t reserve = p->count * (p->state + p->generation) - p->generation;
     uint64_t fixed = p->trunk + p->codebooks + p->tables + p->scratch + p->generation;
 
     /* Twice what one row needs, so that the next layer's can arrive meanwhile. */
     p->min_slots = p->slot ? 2 * (uint64_t)p->top_k : 0;
     p->min_cache = p->min_slots * p->slot;
-    p->floor = fixed + p->state + p->min_cache;
+    p->floor = fixed + reserve + p->min_cache;
     p->slots = p->sequences = p->chunk = 0;
     p->rows = WASTE_ROWS_LEAST;
     if (budget) {
@@ -167,7 +176,7 @@ waste_status waste_plan_divide(waste_plan *p, uint64_t budget, uint64_t usable, 
     }
     choose_chunk(p, budget > 0);
     fixed += p->chunk;
-    if (p->slot) p->slots = smaller((p->budget - fixed - p->state) / p->slot, p->records);
+    if (p->slot) p->slots = smaller((p->budget - fixed - reserve) / p->slot, p->records);
     if (p->slots < p->min_slots) p->slots = p->min_slots;
     p->sequences = p->limit - fixed - p->slots * p->slot;
     return WASTE_OK;

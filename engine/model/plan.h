@@ -22,6 +22,7 @@ typedef struct waste_plan {
     uint64_t more[WASTE_PLAN_CHUNKS]; /* that it takes beyond, for 2, 4, 8 times as many */
     uint64_t state;                   /* of one sequence that fills the context */
     uint64_t generation;              /* buffers of one generation whose prompt fills the context */
+    uint64_t count;                   /* of both, that are to be there at the same time */
     uint64_t record;                  /* the largest, as it is read; 0 without experts */
     uint64_t slot;                    /* of the cache, for one record, with its bookkeeping */
     uint64_t records;                 /* of all layers */
@@ -45,11 +46,11 @@ typedef struct waste_plan {
 } waste_plan;
 
 /* Fills the first half. trunk: bytes of the resident tensors (weights.h); threads: of the
- * pass's scratch; context, kv: positions of a sequence, and its latents. WASTE_RAM_BUDGET
- * when the scratch does not fit the address space. */
+ * pass's scratch; context, kv: positions of a sequence, and its latents; count: of sequences.
+ * WASTE_RAM_BUDGET when the scratch does not fit the address space. */
 waste_status waste_plan_size(waste_plan *p, const waste_config *c, const waste_manifest *m,
                              uint64_t trunk, int threads, int64_t context, waste_kv kv,
-                             int has_tokenizer, waste_error *err);
+                             int64_t count, int has_tokenizer, waste_error *err);
 
 /* Fills the second half. usable: bytes of RAM or WASTE_RAM_UNKNOWN. budget 0: the
  * largest of floor + k working sets, k = 3, 2, 1, that is at most 3/4 of usable,

@@ -18,8 +18,8 @@
  *   --start ID        first token (1000); prompts are consecutive ids, which on
  *                     containers of tests/tools/mkbig.c is how decoding goes on too
  * What the model is opened with (waste_model_options):
- *   --context N  --precision fast|exact  --kv f32|f16  --verify  --buffered  --io-threads N
- *   --lookahead N  --usage FILE  --threads N  --cpus LIST
+ *   --context N  --sequences N  --precision fast|exact  --kv f32|f16  --verify  --buffered
+ *   --io-threads N  --lookahead N  --usage FILE  --threads N  --cpus LIST
  * The disk: random reads of whole records past the page cache, by 1, 2, 4 and 8
  * threads for --disk-seconds S each (1; 0: not at all), before and after. Memory:
  * reads of --memory MIB (512; 0: not at all) in order, by one thread and by as many as
@@ -692,7 +692,7 @@ static int flag(bench *b, const char *name)
 static int option(bench *b, const char *name, char *value)
 {
     waste_model_options *o = &b->options;
-    long context;
+    long n;
     char *end;
 
     if (!strcmp(name, "--container")) return (b->container = value)[0] != 0;
@@ -710,8 +710,13 @@ static int option(bench *b, const char *name, char *value)
     if (!strcmp(name, "--cpus")) return (o->cpus = value)[0] != 0;
     if (!strcmp(name, "--usage")) return (o->usage = value)[0] != 0;
     if (!strcmp(name, "--context")) {
-        if (!number(value, 1, 1 << 30, &context)) return 0;
-        o->context = context;
+        if (!number(value, 1, 1 << 30, &n)) return 0;
+        o->context = n;
+        return 1;
+    }
+    if (!strcmp(name, "--sequences")) {
+        if (!number(value, 1, 1 << 12, &n)) return 0;
+        o->sequences = n;
         return 1;
     }
     if (!strcmp(name, "--precision")) {

@@ -150,6 +150,23 @@ for cursor in held:
 equal(one("SELECT waste_generate(?, 'Hi')", PATH), "Hello, world!", "what they gave back serves the next")
 one("SELECT waste_close(?)", PATH)
 
+# -- room for many
+many = plan(PATH, {"context": 64, "sequences": 64})
+once = plan(PATH, {"context": 64})
+equal((many["state"][0], many["generation"][0]), (64 * once["state"][0], 64 * once["generation"][0]), "64 sequences take 64 times as much")
+equal(many["floor"][0] - once["floor"][0], 63 * (once["state"][0] + once["generation"][0]), "and are in the floor")
+ok(many["state"][2].startswith("64 sequences of 64 positions"), f"in words: {many['state'][2]}")
+one("SELECT waste_open(?, ?)", PATH, json.dumps({"context": 64, "sequences": 64, "budget": many["floor"][0]}))
+raises(lambda: one("SELECT waste_open(?, ?)", PATH, json.dumps({"sequences": 2})), "sequences 64, not 2",
+       name="a model is open with one number of them at a time")
+held = [db.execute("SELECT piece FROM waste_tokens(?, 'Hi')", (PATH,)) for _ in range(64)]
+equal({c.fetchone()[0] for c in held}, {"Hello"}, "64 generations at once at the floor")
+for cursor in held:
+    cursor.close()
+one("SELECT waste_close(?)", PATH)
+for wrong in (0, 4097, 1.5, "many"):
+    raises(lambda v=wrong: plan(PATH, {"sequences": v}), "waste_plan", "option 'sequences'", "4096", name=f"sequences = {wrong!r}")
+
 # -- the probe
 some = value(K3, "floor") + record
 probed = plan(K3, {"probe": True, "budget": some})

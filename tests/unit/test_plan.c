@@ -28,6 +28,7 @@ static waste_plan example(void)
     p.generation = 10;
     p.scratch = 300;
     p.state = 200;
+    p.count = 1;
     p.record = 9;
     p.slot = 10;
     p.records = 100;
@@ -53,6 +54,26 @@ static void floor_is_named(void **state)
     assert_int_equal(p.slots, 8);
     assert_int_equal(p.min_cache, 80);
     assert_int_equal(p.sequences, 200);
+}
+
+static void many_sequences_are_part_of_the_floor(void **state)
+{
+    waste_plan p = example(), one = example();
+    waste_error e = {0};
+    (void)state;
+
+    p.count = 3;
+    assert_int_equal(waste_plan_divide(&p, 2049, NO_RAM, &e), WASTE_RAM_BUDGET);
+    assert_non_null(strstr(e.text, "floor of 2050"));
+    assert_non_null(strstr(e.text, "state 600, generation 30"));
+    assert_non_null(strstr(e.text, "3 sequences"));
+    assert_int_equal(waste_plan_divide(&p, 2050, NO_RAM, NULL), WASTE_OK);
+    assert_int_equal(p.slots, 8);
+    assert_int_equal(p.sequences, 600 + 20); /* the first generation's buffers are apart */
+    assert_int_equal(waste_plan_divide(&p, 2500, NO_RAM, NULL), WASTE_OK);
+    assert_int_equal(waste_plan_divide(&one, 2500 - 420, NO_RAM, NULL), WASTE_OK);
+    assert_int_equal(p.slots, one.slots);
+    assert_int_equal(p.sequences, one.sequences + 420);
 }
 
 static void a_given_budget_is_used_exactly_up_to_all_experts(void **state)
@@ -510,6 +531,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(floor_is_named),
+        cmocka_unit_test(many_sequences_are_part_of_the_floor),
         cmocka_unit_test(a_given_budget_is_used_exactly_up_to_all_experts),
         cmocka_unit_test(whole_working_sets_within_three_quarters),
         cmocka_unit_test(longer_chunks_for_an_eighth_of_what_is_left),
