@@ -149,6 +149,85 @@ static void an_f32_table_is_resident(void **state)
     fixture_reset(&box);
 }
 
+#define LARGE_ROWS 1200
+#define LARGE_COLS 1001
+#define LARGE_AT   660 /* inside a block */
+
+/* Counts what it is given, and leaves its mark. */
+static void mark_rows(void *ctx, int thread, waste_tensor *rows)
+{
+    _Atomic int64_t *n = ctx;
+
+    assert_true(thread >= 0 && thread < 3);
+    assert_int_equal((int64_t) * (const float *)rows->data % 64, 0); /* the number of its row */
+    *n += rows->rows;
+    rows->tiled = 1;
+}
+
+/* Several slices, each more than a buffer's worth and none at a block's border. */
+static void large_tensors_are_the_same_however_they_are_read(void **state)
+{
+    const size_t bytes = (size_t)LARGE_ROWS * LARGE_COLS * sizeof(float);
+    float *want = malloc(bytes);
+    FILE *f;
+    int64_t i;
+    int k;
+    (void)state;
+
+    for (i = 0; i < (int64_t)LARGE_ROWS * LARGE_COLS; i++)
+        want[i] = (float)(i % LARGE_COLS ? i % 8191 : i / LARGE_COLS);
+    f = fopen(fixture_path(&box, "trunk.bin"), "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, LARGE_AT, SEEK_SET), 0);
+    assert_int_equal(fwrite(want, 1, bytes, f), bytes);
+    assert_int_equal(fwrite("the end", 1, 7, f), 7);
+    assert_int_equal(fclose(f), 0);
+    fixture_edit(&box, "{\"name\": \"vision.x\", \"off\": 656, \"shape\": [2]}",
+                 "{\"name\": \"x\", \"off\": 660, \"shape\": [1200, 1001]}");
+    for (k = 0; k < 8; k++) {
+        _Atomic int64_t rows = 0;
+        const waste_tensors_how how = {k & 1 ? 3 : 1, k & 2, mark_rows, &rows};
+        waste_error e = {0};
+        waste_manifest *m;
+        waste_tensors *t;
+        const waste_tensor *x;
+
+        assert_int_equal(waste_manifest_open(&m, box.dir, &e), WASTE_OK);
+        assert_int_equal(waste_tensors_open(&t, m, &e), WASTE_OK);
+        assert_int_equal(waste_tensors_matrix(t, "x", LARGE_ROWS, LARGE_COLS, 0, &x, &e), WASTE_OK);
+        if (k & 4) waste_tensors_arrange(t, x);
+        assert_int_equal(waste_tensors_load(t, &how, NULL, &e), WASTE_OK);
+        assert_memory_equal(x->data, want, bytes);
+        assert_int_equal(rows, k & 4 ? LARGE_ROWS : 0);
+        assert_int_equal(x->tiled, k & 4 ? 1 : 0);
+        waste_tensors_close(t);
+        waste_manifest_close(m);
+    }
+    free(want);
+    fixture_reset(&box);
+    fixture_trunk(&box);
+}
+
+static int at_once(void *ctx)
+{
+    ++*(int *)ctx;
+    return 1;
+}
+
+static void loading_asks_whether_to_stop(void **state)
+{
+    int asked = 0;
+    const waste_cancel cancel = {at_once, &asked};
+    waste_error e = {0};
+    waste_tensors *t = opened();
+    const waste_tensor *head;
+    (void)state;
+    assert_int_equal(waste_tensors_matrix(t, "t.lm_head.weight", 20, 16, 0, &head, &e), WASTE_OK);
+    assert_int_equal(waste_tensors_load(t, NULL, &cancel, &e), WASTE_CANCELLED);
+    assert_int_equal(asked, 1);
+    waste_tensors_close(t);
+}
+
 static void wrong_tensors_are_named(void **state)
 {
     waste_error e = {0};
@@ -223,6 +302,8 @@ int main(void)
         cmocka_unit_test(leaves_the_rest_of_the_trunk_alone),
         cmocka_unit_test(rows_come_from_disk_and_memory_alike),
         cmocka_unit_test(an_f32_table_is_resident),
+        cmocka_unit_test(large_tensors_are_the_same_however_they_are_read),
+        cmocka_unit_test(loading_asks_whether_to_stop),
         cmocka_unit_test(wrong_tensors_are_named),
         cmocka_unit_test(failed_allocations_leave_nothing),
     };
