@@ -18,7 +18,8 @@ from tiny import driver  # noqa: E402
 
 
 def logits(options, ids, out):
-    code, text = driver.run(*options, "run", demo.container(), out, "batch", *(",".join(map(str, i)) for i in ids))
+    code, text = driver.run(*options, "run", demo.container(), out, "batch",
+                            *(",".join(map(str, i)) for i in ids), timeout=600)
     if not ok(code == 0, f"{'fast' if options else 'exact'} arithmetic runs"):
         print(f"# {text}", flush=True)
     a = array.array("f")
