@@ -190,8 +190,8 @@ typedef enum waste_kv {
 } waste_kv;
 
 typedef struct waste_model_options {
-    uint64_t budget; /* bytes in all; 0: chosen by the engine */
-    int64_t context; /* positions per sequence; 0: 4096 */
+    uint64_t budget;   /* bytes in all; 0: chosen by the engine */
+    int64_t context;   /* positions per sequence; 0: 4096 */
     int64_t sequences; /* with a full context and generating, that the budget has room for
                         * at the same time whatever the cache takes; 0: 1 */
     waste_precision precision;
