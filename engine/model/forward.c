@@ -150,6 +150,7 @@ void waste_forward_products(const waste_pass *p, const waste_product *list, size
             tiles += tiles_of(j.list[i].w);
             work += tiles_of(j.list[i].w) * tile_work(j.list[i].w, p->n);
         }
+        /* cppcheck-suppress zerodiv ; one product at least was taken */
         waste_forward_share(p, tiles, work / tiles, products_part, &j);
     }
 }
