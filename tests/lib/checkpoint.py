@@ -13,6 +13,7 @@ import random
 import struct
 
 HIDDEN, VOCAB, DENSE, WIDTH, EXPERTS, LAYERS = 32, 2048, 2080, 64, 4, 3
+Q_RANK, LATENT, SHARED_K3 = 20, 96, 2
 BLOCK = (24, 20)  # of fp8 scales: most matrices end in cut tiles
 MX = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
 
@@ -103,8 +104,72 @@ class Checkpoint:
             json.dump(config, f)
 
 
-def model(path, matrices="BF16", experts="BF16", deepseek=False, nested=False, tied=False, shards=1, seed=1, layers=LAYERS):
-    """A model of one dense layer and `layers` - 1 with experts: MLA with DeepSeek's names, else KDA and MLA."""
+def attention_kda(k, a, matrices, full_gate):
+    H = HIDDEN
+    for x in "qkv":
+        k.add(f"{a}{x}_proj.weight", matrices, 16, H)
+        k.add(f"{a}{x}_conv1d.weight", "F32", 16, 1, 4)
+    k.add(a + "f_a_proj.weight", "BF16", 8, H)
+    k.add(a + "f_b_proj.weight", "BF16", 16, 8)
+    k.add(a + "b_proj.weight", "BF16", 2, H)
+    k.add(a + "A_log", "F32", 1, 1, 4, 1)  # padded: two heads
+    k.add(a + "dt_bias", "F32", 16)
+    if full_gate:
+        k.add(a + "g_proj.weight", matrices, 16, H)
+    else:
+        k.add(a + "g_a_proj.weight", "BF16", 8, H)
+        k.add(a + "g_b_proj.weight", "BF16", 16, 8)
+    k.add(a + "o_norm.weight", "F32", 8)
+    k.add(a + "o_proj.weight", matrices, H, 16)
+
+
+def attention_mla(k, a, matrices, factored, gated):
+    H = HIDDEN
+    if factored:
+        k.add(a + "q_a_proj.weight", matrices, Q_RANK, H)
+        k.add(a + "q_a_layernorm.weight", "F32", Q_RANK)
+        k.add(a + "q_b_proj.weight", matrices, 32, Q_RANK)
+    else:
+        k.add(a + "q_proj.weight", matrices, 32, H)
+    k.add(a + "kv_a_proj_with_mqa.weight", matrices, 24, H)
+    k.add(a + "kv_a_layernorm.weight", "F32", 16)
+    k.add(a + "kv_b_proj.weight", "BF16", 32, 16)
+    if gated:
+        k.add(a + "g_proj.weight", matrices, 16, H)
+    k.add(a + "o_proj.weight", "BF16", H, 16)
+
+
+def feed_forward(k, names, matrices, width):
+    k.add(names + "gate_proj.weight", matrices, width, HIDDEN)
+    k.add(names + "up_proj.weight", matrices, width, HIDDEN)
+    k.add(names + "down_proj.weight", matrices, HIDDEN, width)
+
+
+def mixture(k, m, matrices, experts, kinds, k3):
+    k.add(m + "gate.weight", "BF16", EXPERTS, HIDDEN)
+    k.add(m + "gate.e_score_correction_bias", "F32", EXPERTS)
+    feed_forward(k, m + "shared_experts.", matrices, SHARED_K3 * WIDTH if k3 else WIDTH)
+    if k3:
+        k.add(m + "routed_expert_down_proj.weight", matrices, LATENT, HIDDEN)
+        k.add(m + "routed_expert_norm.weight", "F32", LATENT)
+        k.add(m + "routed_expert_up_proj.weight", matrices, HIDDEN, LATENT)
+    wide = LATENT if k3 else HIDDEN
+    for e in range(EXPERTS):
+        k.add(f"{m}experts.{e}.{kinds[0]}.weight", experts, WIDTH, wide)
+        k.add(f"{m}experts.{e}.{kinds[1]}.weight", experts, WIDTH, wide)
+        k.add(f"{m}experts.{e}.{kinds[2]}.weight", experts, wide, WIDTH)
+
+
+def residual_readers(k, *names):
+    for name in names:
+        k.add(name + "_norm.weight", "F32", HIDDEN)
+        k.add(name + "_proj.weight", "BF16", 1, HIDDEN)
+
+
+def model(path, matrices="BF16", experts="BF16", deepseek=False, nested=False, tied=False, shards=1, seed=1, layers=LAYERS, k3=False,
+          rotary=False):
+    """A model of one dense layer and `layers` - 1 with experts: MLA with DeepSeek's names, else KDA and MLA. rotary: with
+    positions and a factored query, as DeepSeek-V3 and K2 have them; k3: with all that is K3's."""
     k = Checkpoint(path, seed, shards)
     p = "language_model." if nested else ""
     moe = "mlp" if deepseek else "block_sparse_moe"
@@ -118,45 +183,22 @@ def model(path, matrices="BF16", experts="BF16", deepseek=False, nested=False, t
         at = f"{p}model.layers.{n}."
         k.add(at + "input_layernorm.weight", "F32", H)
         k.add(at + "post_attention_layernorm.weight", "F32", H)
-        a = at + "self_attn."
         if n % 2 == 0 and not deepseek:
-            for x in "qkv":
-                k.add(f"{a}{x}_proj.weight", matrices, 16, H)
-                k.add(f"{a}{x}_conv1d.weight", "F32", 16, 1, 4)
-            k.add(a + "f_a_proj.weight", "BF16", 8, H)
-            k.add(a + "f_b_proj.weight", "BF16", 16, 8)
-            k.add(a + "b_proj.weight", "BF16", 2, H)
-            k.add(a + "A_log", "F32", 1, 1, 4, 1)  # padded: two heads
-            k.add(a + "dt_bias", "F32", 16)
-            k.add(a + "g_a_proj.weight", "BF16", 8, H)
-            k.add(a + "g_b_proj.weight", "BF16", 16, 8)
-            k.add(a + "o_norm.weight", "F32", 8)
-            k.add(a + "o_proj.weight", matrices, H, 16)
+            attention_kda(k, at + "self_attn.", matrices, k3)
         else:
-            k.add(a + "q_proj.weight", matrices, 32, H)
-            k.add(a + "kv_a_proj_with_mqa.weight", matrices, 24, H)
-            k.add(a + "kv_a_layernorm.weight", "F32", 16)
-            k.add(a + "kv_b_proj.weight", "BF16", 32, 16)
-            k.add(a + "o_proj.weight", "BF16", H, 16)
+            attention_mla(k, at + "self_attn.", matrices, rotary or k3, k3)
+        if k3:
+            residual_readers(k, at + "self_attention_res", at + "mlp_res")
         if n == 0:
-            k.add(at + "mlp.gate_proj.weight", matrices, DENSE, H)
-            k.add(at + "mlp.up_proj.weight", matrices, DENSE, H)
-            k.add(at + "mlp.down_proj.weight", matrices, H, DENSE)
-            continue
-        m = f"{at}{moe}."
-        k.add(m + "gate.weight", "BF16", EXPERTS, H)
-        k.add(m + "gate.e_score_correction_bias", "F32", EXPERTS)
-        k.add(m + "shared_experts.gate_proj.weight", matrices, WIDTH, H)
-        k.add(m + "shared_experts.up_proj.weight", matrices, WIDTH, H)
-        k.add(m + "shared_experts.down_proj.weight", matrices, H, WIDTH)
-        for e in range(EXPERTS):
-            k.add(f"{m}experts.{e}.{kinds[0]}.weight", experts, WIDTH, H)
-            k.add(f"{m}experts.{e}.{kinds[1]}.weight", experts, WIDTH, H)
-            k.add(f"{m}experts.{e}.{kinds[2]}.weight", experts, H, WIDTH)
+            feed_forward(k, at + "mlp.", matrices, DENSE)
+        else:
+            mixture(k, f"{at}{moe}.", matrices, experts, kinds, k3)
+    if k3:
+        residual_readers(k, p + "model.output_attn_res")
     config = {"architectures": ["DeepseekV3ForCausalLM" if deepseek else "KimiLinearForCausalLM"], "num_hidden_layers": layers,
               "hidden_size": H, "vocab_size": VOCAB, "rms_norm_eps": 1e-5, "num_attention_heads": 2, "kv_lora_rank": 16,
-              "q_lora_rank": None, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 1,
-              "intermediate_size": DENSE, "moe_intermediate_size": WIDTH, "tie_word_embeddings": tied,
+              "q_lora_rank": Q_RANK if rotary or k3 else None, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+              "first_k_dense_replace": 1, "intermediate_size": DENSE, "moe_intermediate_size": WIDTH, "tie_word_embeddings": tied,
               "quantization_config": {"quant_method": "fp8", "weight_block_size": list(BLOCK)}}
     if deepseek:
         config |= {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": True,
@@ -165,6 +207,17 @@ def model(path, matrices="BF16", experts="BF16", deepseek=False, nested=False, t
         config |= {"num_experts": EXPERTS, "num_experts_per_token": 2, "num_shared_experts": 1, "moe_renormalize": True,
                    "mla_use_nope": True,
                    "linear_attn_config": {"num_heads": 2, "head_dim": 8, "short_conv_kernel_size": 4, "kda_layers": list(range(1, layers + 1, 2))}}
+    if rotary:  # as K2's config.json has it: no word on positions being left out
+        del config["mla_use_nope"]
+        config |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
+                   "rope_theta": 50000.0,
+                   "rope_scaling": {"type": "yarn", "factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0, "mscale": 1.0,
+                                    "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}}
+    if k3:
+        config["linear_attn_config"] |= {"use_full_rank_gate": True, "gate_lower_bound": -5.0}
+        config |= {"num_shared_experts": SHARED_K3, "routed_expert_hidden_size": LATENT, "latent_moe_use_norm": True,
+                   "attn_res_block_size": 2, "mla_use_output_gate": True, "hidden_act": "situ", "activation_situ_beta": 4.0,
+                   "activation_situ_linear_beta": 25.0, "routed_scaling_factor": 1.5}
     if nested:
         outer = {"architectures": ["KimiK3ForConditionalGeneration"], "media_placeholder_token_id": 9,
                  "quantization_config": config.pop("quantization_config")}
@@ -182,6 +235,8 @@ VARIANTS = {
     "F8_E4M3, DeepSeek": dict(matrices="F8_E4M3", experts="F8_E4M3", deepseek=True, shards=2),
     "F8_E5M2": dict(matrices="F8_E5M2", experts="F8_E5M2", tied=True, seed=3),
     "BF16, DeepSeek, tied": dict(deepseek=True, tied=True),
+    "F8_E4M3, K2": dict(matrices="F8_E4M3", experts="F8_E4M3", deepseek=True, rotary=True, seed=5),
+    "MXFP4 experts, K3": dict(nested=True, experts="MXFP4", k3=True, shards=2, seed=6),
 }
 
 

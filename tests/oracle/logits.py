@@ -412,9 +412,12 @@ def write_importance(cases):
         f.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(e)}" for n, e in out.items()) + "\n}\n")
 
 
-def last_logits(checkpoint, path, ids, stride):
-    """Every `stride`-th logit after the ids."""
-    oracle = Oracle(Container(path))
+def last_logits(checkpoint, source, path, ids, stride):
+    """Every `stride`-th logit after the ids: the weights as converted, the configuration as the source has it."""
+    from source import Source
+    weights = Container(path)
+    weights.config = Source(source).config
+    oracle = Oracle(weights)
     row = oracle.logits(ids)[-1]
     return {"digest": checkpoint.digest(path), "ids": ids, "vocab": len(row), "stride": stride, "margin": float(f"{oracle.margin:.3g}"),
             "largest": float(abs(row).max()), "logits": [float(f"{v:.8g}") for v in row[::stride]]}
@@ -424,13 +427,13 @@ def write_converted():
     sys.path[:0] = [os.path.join(ROOT, "tests"), os.path.join(ROOT, "tests", "lib")]
     from lib import checkpoint, demo
     from lib.tap import connect
-    out = {"demo": last_logits(checkpoint, demo.container(), [82, 458, 287, 1000, 7, 399], 16)}
+    out = {"demo": last_logits(checkpoint, demo.CHECKPOINT, demo.container(), [82, 458, 287, 1000, 7, 399], 16)}
     with tempfile.TemporaryDirectory() as home:
         for n, (label, how) in enumerate(checkpoint.VARIANTS.items()):
             source, target = os.path.join(home, f"{n}"), os.path.join(home, f"{n}.waste")
             checkpoint.model(source, **how)
             connect().execute("SELECT count(*) FROM waste_convert(?, ?)", (source, target)).fetchone()
-            out[label] = last_logits(checkpoint, target, [7, 1999, 300, 41, 1000, 5, 5, 812], 16)
+            out[label] = last_logits(checkpoint, source, target, [7, 1999, 300, 41, 1000, 5, 5, 812], 16)
             print(f"{label:30s} margin {out[label]['margin']:.2e}", flush=True)
     with open(CONVERTED, "w") as f:
         f.write("{\n" + ",\n".join(f" {json.dumps(n)}: {json.dumps(e)}" for n, e in out.items()) + "\n}\n")

@@ -98,7 +98,7 @@ def matrix(record, off, scales, rows, cols, books):
 
 
 def check_experts(label, path, m, k, deepseek):
-    W, I = checkpoint.HIDDEN, checkpoint.WIDTH
+    W, I = m["config"].get("routed_expert_hidden_size", checkpoint.HIDDEN), checkpoint.WIDTH
     books = read(path, "codebooks.bin")
     worst, wrong = 0, []
     for layer, b in m["layers"].items():
