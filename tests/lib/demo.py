@@ -1,4 +1,5 @@
-"""The demo model as a container in the build folder, converted once per build."""
+"""The demo model as containers in the build folder, each converted once per build, and its held-out questions."""
+import collections
 import fcntl
 import json
 import os
@@ -7,22 +8,22 @@ from tap import BUILD, EXTENSION, ROOT, connect
 
 CHECKPOINT = os.path.join(ROOT, "examples", "demo", "checkpoint")
 EVAL = os.path.join(ROOT, "examples", "demo", "eval.jsonl")
-CONTAINER = os.path.join(BUILD, "tests", "demo.waste")
 
 
-def container():
+def container(effort="default"):
     """Path of the converted demo; several tests may ask at once."""
-    os.makedirs(os.path.dirname(CONTAINER), exist_ok=True)
-    with open(CONTAINER + ".lock", "w") as lock:
+    path = os.path.join(BUILD, "tests", "demo.waste" if effort == "default" else f"demo-{effort}.waste")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = os.path.join(CONTAINER, "manifest.json")
+        done = os.path.join(path, "manifest.json")
         if os.path.exists(done) and os.path.getmtime(done) >= os.path.getmtime(EXTENSION):
-            return CONTAINER
+            return path
         with_db = connect()
-        with_db.execute("SELECT max(done) FROM waste_convert(?, ?, '{\"overwrite\":true}')",
-                        (CHECKPOINT, CONTAINER)).fetchone()
+        with_db.execute("SELECT max(done) FROM waste_convert(?, ?, json_object('overwrite', json('true'), 'effort', ?))",
+                        (CHECKPOINT, path, effort)).fetchone()
         with_db.close()
-    return CONTAINER
+    return path
 
 
 def rows():
@@ -57,3 +58,19 @@ def prompt_tokens(db, model, messages):
                          (model, text, "true" if markup else "false")).fetchone()[0]
         ids += json.loads(got)
     return ids
+
+
+def exact(db, model, part):
+    """For each skill, which of these rows the model answers with exactly the text that they expect."""
+    db.execute("CREATE TEMP TABLE asked(n INTEGER PRIMARY KEY, prompt TEXT, options TEXT)")
+    for n, r in enumerate(part):
+        prompt, options = r["messages"][0]["content"], {"max_tokens": 80}
+        if len(r["messages"]) > 1:
+            prompt, options = None, dict(options, tokens=prompt_tokens(db, model, r["messages"]), stop="<|close|>")
+        db.execute("INSERT INTO asked VALUES (?, ?, ?)", (n, prompt, json.dumps(options)))
+    text = dict(db.execute("SELECT key, text FROM waste_batch(?, 'SELECT n, prompt, options FROM asked', '{\"parallel\":64}')", (model,)))
+    db.execute("DROP TABLE asked")
+    right = collections.defaultdict(list)
+    for n, r in enumerate(part):
+        right[r["skill"]].append(text[n] == r["answer"])
+    return right
