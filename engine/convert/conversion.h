@@ -41,6 +41,8 @@ struct waste_convert {
     waste_settings settings;
     int has_settings;
     waste_trunk trunk;
+    int threads;            /* 0: all */
+    waste_vq_team team;     /* works on trunk and experts */
     waste_experts *experts; /* NULL: the model has none */
     waste_experts_options how;
     waste_files files;

@@ -30,7 +30,7 @@ static waste_status read_effort(waste_convert *c, const waste_convert_options *o
         return waste_fail(err, WASTE_ARG, "threads is %d, wanted 0 to %d", opt->threads,
                           WASTE_VQ_THREADS);
     c->how.importance = opt->importance;
-    c->how.threads = opt->threads;
+    c->threads = opt->threads;
     c->options.effort = opt->effort ? opt->effort : "default";
     c->options.importance = opt->importance;
     return WASTE_OK;
@@ -93,9 +93,10 @@ static waste_status open_parts(waste_convert *c, const char *source, const char 
     if (!st) st = waste_convert_read_layers(c, opt, err);
     if (!st) st = waste_trunk_list(&c->trunk, c->source, &c->settings, c->matrix, err);
     if (!st) st = waste_census_check(&c->trunk, &c->settings, err);
+    if (!st) st = waste_vq_team_init(&c->team, &c->quant, c->threads, NULL, err);
     if (!st && waste_convert_moe_layers(&c->settings))
         st = waste_experts_open(&c->experts, c->source, &c->settings, &c->quant, c->record, &c->how,
-                                err);
+                                &c->team, err);
     if (!st) st = waste_files_prepare(&c->files, source, &c->settings, err);
     if (!st) st = waste_reclaim_open(&c->reclaim, c->source, &c->settings, c->mode, err);
     if (!st) st = waste_job_write(&c->job, c->source, &c->settings, &c->files, &c->options, err);
@@ -137,6 +138,7 @@ void waste_convert_close(waste_convert *c)
     waste_buf_clear(&c->job);
     waste_files_clear(&c->files);
     waste_experts_close(c->experts);
+    waste_vq_team_clear(&c->team);
     waste_trunk_clear(&c->trunk);
     waste_settings_clear(&c->settings);
     waste_source_close(c->source);

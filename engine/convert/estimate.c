@@ -171,9 +171,10 @@ static int open_rest(waste_convert *c, const char *source, const waste_convert_o
     if (!waste_convert_moe_layers(&c->settings)) return 1;
     whole = count_experts(c, err);
     memset(&why, 0, sizeof why);
-    if (whole)
+    if (whole) st = waste_vq_team_init(&c->team, &c->quant, c->threads, NULL, &why);
+    if (whole && !st)
         st = waste_experts_open(&c->experts, c->source, &c->settings, &c->quant, c->record, &c->how,
-                                &why);
+                                &c->team, &why);
     return whole && !problem(c, st, &why, err);
 }
 
@@ -218,9 +219,8 @@ static waste_status read_rows(waste_convert *c, waste_weight *w, float **rows, i
 }
 
 /* A share of a training sample from these rows, scaled as samples are. */
-static waste_status time_books(waste_convert *c, waste_vq_team *team, const float *rows, int64_t n,
-                               int64_t cols, waste_vq_books *books, double *seconds,
-                               waste_error *err)
+static waste_status time_books(waste_convert *c, const float *rows, int64_t n, int64_t cols,
+                               waste_vq_books *books, double *seconds, waste_error *err)
 {
     const size_t all = (size_t)(n * cols / WASTE_VQ_DIM);
     const size_t take = all < TIMED_VECTORS ? all : TIMED_VECTORS;
@@ -238,7 +238,7 @@ static waste_status time_books(waste_convert *c, waste_vq_team *team, const floa
                            x + i * cols);
     began = waste_clock_ns();
     if (c->how.beam)
-        st = waste_vq_choice_make(books, &c->quant, x, take, &r, team, &c->cancel, err);
+        st = waste_vq_choice_make(books, &c->quant, x, take, &r, &c->team, &c->cancel, err);
     else
         st = waste_vq_train(books, &c->quant, x, take, &r, &c->cancel, err);
     /* three kinds; the work grows with the sample */
@@ -247,16 +247,15 @@ static waste_status time_books(waste_convert *c, waste_vq_team *team, const floa
     return st;
 }
 
-static waste_status time_encoder(waste_convert *c, waste_vq_team *team, float *rows, int64_t n,
-                                 int64_t cols, const waste_vq_books *books, double *seconds,
-                                 waste_error *err)
+static waste_status time_encoder(waste_convert *c, float *rows, int64_t n, int64_t cols,
+                                 const waste_vq_books *books, double *seconds, waste_error *err)
 {
     const uint64_t blocks = (uint64_t)(n + WASTE_INDEX_BLOCK) / WASTE_INDEX_BLOCK;
     waste_convert_loss loss = {0, 0};
     waste_vq_rows *e = NULL;
     waste_vq_job job = {.quant = &c->quant, .books = books, .beam = c->how.beam};
     uint64_t began;
-    waste_status st = waste_vq_rows_open(&e, &c->quant, team, n, n * cols, err);
+    waste_status st = waste_vq_rows_open(&e, &c->quant, &c->team, n, n * cols, err);
 
     job.w = rows;
     job.rows = n;
@@ -276,47 +275,71 @@ static waste_status time_encoder(waste_convert *c, waste_vq_team *team, float *r
     return st;
 }
 
-/* The trunk is quantised by one thread, a row at a time. */
-static double time_trunk(waste_fmt fmt, const float *rows, int64_t n, int64_t cols)
-{
-    const size_t bytes = (size_t)waste_quant_row_bytes(fmt, cols, WASTE_TRUNK_GROUP);
-    unsigned char *out = waste_mem_alloc(bytes);
-    uint16_t *scales = waste_mem_array((size_t)(cols / WASTE_TRUNK_GROUP + 1), sizeof *scales);
-    float *back = waste_mem_array((size_t)cols, sizeof *back);
-    const uint64_t began = waste_clock_ns();
-    int64_t i;
+/* Rows quantised and decoded again, as a trunk's are. */
+typedef struct trunk_rows {
+    waste_fmt fmt;
+    const float *rows;
+    int64_t cols, groups;
+    size_t row_bytes;
+    unsigned char *out; /* these three: a row for each thread */
+    uint16_t *scales;
+    float *back;
+} trunk_rows;
 
-    for (i = 0; out && scales && back && i < n; i++) {
-        waste_quant_encode_row(fmt, rows + i * cols, cols, WASTE_TRUNK_GROUP, out, scales);
-        waste_quant_decode_row(fmt, out, scales, cols, WASTE_TRUNK_GROUP, back);
-    }
-    waste_mem_free(out);
-    waste_mem_free(scales);
-    waste_mem_free(back);
-    return (double)(waste_clock_ns() - began) / 1e9;
+static void quantise_row(void *ctx, int worker, size_t i)
+{
+    const trunk_rows *t = ctx;
+    unsigned char *out = t->out + (size_t)worker * t->row_bytes;
+    uint16_t *scales = t->scales + worker * t->groups;
+
+    waste_quant_encode_row(t->fmt, t->rows + (int64_t)i * t->cols, t->cols, WASTE_TRUNK_GROUP, out,
+                           scales);
+    waste_quant_decode_row(t->fmt, out, scales, t->cols, WASTE_TRUNK_GROUP,
+                           t->back + worker * t->cols);
+}
+
+static waste_status time_trunk(waste_convert *c, const float *rows, int64_t n, int64_t cols,
+                               double *seconds, waste_error *err)
+{
+    const size_t threads = (size_t)c->team.size;
+    trunk_rows t = {.fmt = c->matrix, .rows = rows, .cols = cols};
+    waste_status st = WASTE_OK;
+    uint64_t began;
+
+    t.groups = (cols + WASTE_TRUNK_GROUP - 1) / WASTE_TRUNK_GROUP;
+    t.row_bytes = (size_t)waste_quant_row_bytes(c->matrix, cols, WASTE_TRUNK_GROUP);
+    t.out = waste_mem_array(threads, t.row_bytes);
+    t.scales = waste_mem_array(threads, (size_t)t.groups * sizeof *t.scales);
+    t.back = waste_mem_array(threads, (size_t)cols * sizeof *t.back);
+    if (!t.out || !t.scales || !t.back)
+        st = waste_fail(err, WASTE_NOMEM, "out of memory timing the trunk");
+    began = waste_clock_ns();
+    if (!st) st = waste_vq_pool_run(c->team.pool, quantise_row, &t, (size_t)n, &c->cancel, err);
+    *seconds = (double)(waste_clock_ns() - began) / 1e9;
+    waste_mem_free(t.out);
+    waste_mem_free(t.scales);
+    waste_mem_free(t.back);
+    return st;
 }
 
 static waste_status measure(waste_convert *c, paces *p, waste_error *err)
 {
     waste_vq_books *books = waste_mem_zero(sizeof *books);
-    waste_vq_team team = {0};
     float *rows = NULL;
-    double read = 0, encode = 0, trunk, weights;
+    double read = 0, encode = 0, trunk = 0, weights;
     waste_weight w = {0};
     int64_t n = 0;
     waste_status st = books ? WASTE_OK : waste_fail(err, WASTE_NOMEM, "out of memory");
 
     if (!st) st = read_rows(c, &w, &rows, &n, &read, err);
-    if (!st) st = waste_vq_team_init(&team, &c->quant, c->how.threads, NULL, err);
-    if (!st) st = time_books(c, &team, rows, n, w.cols, books, &p->books, err);
+    if (!st) st = time_books(c, rows, n, w.cols, books, &p->books, err);
+    if (!st) st = time_trunk(c, rows, n, w.cols, &trunk, err);
     if (!st) {
         weights = (double)(n * w.cols);
-        trunk = time_trunk(c->matrix, rows, n, w.cols);
-        st = time_encoder(c, &team, rows, n, w.cols, books, &encode, err);
-        p->trunk = (trunk + read) / weights;
-        p->expert = (encode > read ? encode : read) / weights; /* one hides the other */
+        st = time_encoder(c, rows, n, w.cols, books, &encode, err);
+        p->trunk = (trunk > read ? trunk : read) / weights; /* one hides the other */
+        p->expert = (encode > read ? encode : read) / weights;
     }
-    waste_vq_team_clear(&team);
     waste_mem_free(rows);
     waste_mem_free(books);
     return st;
@@ -423,7 +446,8 @@ static uint64_t peak_memory(const waste_convert *c)
         int64_t rows = WASTE_CONVERT_PIECE / t->cols;
         if (rows < 1) rows = 1;
         if (rows > t->rows) rows = t->rows;
-        one = (uint64_t)(rows * t->cols) * 10 + 2 * (t->bytes - (t->scale_off - t->off));
+        one = (uint64_t)(rows * t->cols) * 10 + 2 * (t->bytes - (t->scale_off - t->off)) +
+              4 * (uint64_t)(t->cols * c->team.size);
         if (one > most) most = one;
     }
     return waste_mem_used() + most;

@@ -35,7 +35,7 @@ struct waste_experts {
     float *unit; /* one row, normalised */
     int beam;
     waste_vq_importance *importance; /* NULL: all channels alike */
-    waste_vq_team team;
+    waste_vq_team *team;
     waste_vq_rows *rows;
     uint16_t *scale; /* of the rows of a piece */
     unsigned char *record;
@@ -141,7 +141,7 @@ static waste_status take_memory(waste_experts *x, waste_error *err)
     x->scale = waste_mem_array((size_t)longest, sizeof *x->scale);
     x->record = waste_mem_alloc((size_t)x->layout.bytes);
     if (x->books && x->piece[0] && x->piece[1] && x->unit && x->scale && x->record)
-        return waste_vq_rows_open(&x->rows, &x->quant, &x->team, longest, most, err);
+        return waste_vq_rows_open(&x->rows, &x->quant, x->team, longest, most, err);
     return waste_fail(err, WASTE_NOMEM, "out of memory for experts of %llu bytes",
                       (unsigned long long)x->layout.bytes);
 }
@@ -156,14 +156,13 @@ static waste_status open_encoder(waste_experts *x, const waste_experts_options *
     if (opt->importance)
         st = waste_vq_importance_open(&x->importance, opt->importance, c->dense_layers, c->layers,
                                       c->expert_in, c->moe_width, err);
-    if (!st) st = take_memory(x, err);
-    if (!st) st = waste_vq_team_init(&x->team, &x->quant, opt->threads, NULL, err);
-    return st;
+    return st ? st : take_memory(x, err);
 }
 
 waste_status waste_experts_open(waste_experts **out, waste_source *s, const waste_settings *c,
                                 const waste_quant *q, waste_fmt fmt,
-                                const waste_experts_options *opt, waste_error *err)
+                                const waste_experts_options *opt, waste_vq_team *team,
+                                waste_error *err)
 {
     waste_experts *x = waste_mem_zero(sizeof *x);
     waste_status st;
@@ -174,6 +173,7 @@ waste_status waste_experts_open(waste_experts **out, waste_source *s, const wast
     x->c = c;
     x->quant = *q;
     x->fmt = fmt;
+    x->team = team;
     waste_record_layout_of(&x->layout, q, c->moe_width, c->expert_in);
     if (x->layout.bytes > UINT32_MAX) /* offsets in a record have 32 bits */
         st = waste_fail(err, WASTE_FORMAT, "expert records of %llu bytes are too large",
@@ -198,7 +198,6 @@ void waste_experts_close(waste_experts *x)
 {
     if (!x) return;
     waste_vq_rows_close(x->rows);
-    waste_vq_team_clear(&x->team);
     waste_vq_importance_close(x->importance);
     waste_mem_free(x->books);
     waste_mem_free(x->piece[0]);
@@ -293,7 +292,7 @@ static waste_status train_kind(waste_experts *x, int layer, int kind, sample *s,
     if (st) return st;
     r.state = (uint64_t)layer << 32 | (uint64_t)0xFFFFFF << 8 | (uint64_t)kind;
     if (x->beam)
-        return waste_vq_choice_make(x->books + kind, &x->quant, s->at, s->n, &r, &x->team, cancel,
+        return waste_vq_choice_make(x->books + kind, &x->quant, s->at, s->n, &r, x->team, cancel,
                                     err);
     return waste_vq_train(x->books + kind, &x->quant, s->at, s->n, &r, cancel, err);
 }

@@ -23,15 +23,15 @@ int waste_experts_effort(const char *name, int *beam);
 
 typedef struct waste_experts_options {
     int beam;
-    int threads;            /* 0: all */
     const char *importance; /* path of a file for vq_importance.h, or NULL; not with beam 0 */
 } waste_experts_options;
 
-/* Checks that every expert of every MoE layer is there with its shape. `s` and
- * `c` are borrowed. The configuration has experts. */
+/* Checks that every expert of every MoE layer is there with its shape. `s`, `c` and
+ * `team` are borrowed. The configuration has experts, the team is for this geometry. */
 waste_status waste_experts_open(waste_experts **out, waste_source *s, const waste_settings *c,
                                 const waste_quant *q, waste_fmt fmt,
-                                const waste_experts_options *opt, waste_error *err);
+                                const waste_experts_options *opt, waste_vq_team *team,
+                                waste_error *err);
 void waste_experts_close(waste_experts *x);
 
 const waste_record_layout *waste_experts_layout(const waste_experts *x);

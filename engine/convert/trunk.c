@@ -1,5 +1,5 @@
-/* The trunk's tensors: see trunk.h. Memory is bounded by a piece of rows, the
- * largest row, and the scales of one tensor. */
+/* The trunk's tensors: see trunk.h. Memory is bounded by two pieces of rows, the
+ * largest row for each thread, and the scales of one tensor. */
 #include "convert/trunk.h"
 
 #include <stdio.h>
@@ -9,7 +9,8 @@
 #include "base/mem.h"
 #include "kernels/quant.h"
 
-#define SMALL 65536 /* elements: below it a tensor is stored F32 */
+#define SMALL 65536              /* elements: below it a tensor is stored F32 */
+#define PART  ((int64_t)1 << 15) /* weights that one thread encodes at a time, under 1 ms */
 
 static int ends_with(const char *s, const char *end)
 {
@@ -199,12 +200,22 @@ const waste_trunk_item *waste_trunk_find(const waste_trunk *t, const char *name)
 
 /* ---- writing ------------------------------------------------------------------------ */
 
-/* Buffers of one tensor's conversion. */
+/* One tensor's conversion. Pieces of rows go by, each encoded by all threads while the
+ * next is read. What a row becomes depends on the row alone, and losses are summed in
+ * the order of the rows. */
 typedef struct bench {
-    float *in, *back;   /* a piece of rows; one row decoded again */
-    unsigned char *out; /* the piece, encoded */
-    uint16_t *scales;   /* of the whole tensor */
-    int64_t piece, row_bytes, groups;
+    const waste_trunk_item *t;
+    waste_vq_pool *pool;
+    float *in[2];         /* pieces: [piece][cols] */
+    float *back;          /* for each thread a row decoded again: [threads][cols] */
+    unsigned char *out;   /* the piece, encoded */
+    uint16_t *scales;     /* of the whole tensor */
+    double *wrong, *all;  /* [piece] */
+    int64_t piece, share; /* rows of a piece, and of a part of it */
+    int64_t row_bytes, groups;
+    /* the piece at hand */
+    const float *w;
+    int64_t first, n;
 } bench;
 
 /* The weight viewed in the rows it is stored in; its values lie in the same order. */
@@ -217,93 +228,146 @@ static waste_weight as_stored(const waste_trunk_item *t)
     return w;
 }
 
-static waste_status set_up(bench *b, const waste_trunk_item *t, waste_error *err)
+static waste_status set_up(bench *b, const waste_trunk_item *t, waste_vq_pool *pool,
+                           waste_error *err)
 {
+    const size_t cols = (size_t)t->cols;
+
     memset(b, 0, sizeof *b);
+    b->t = t;
+    b->pool = pool;
     b->piece = WASTE_CONVERT_PIECE / t->cols;
     if (b->piece < 1) b->piece = 1;
     if (b->piece > t->rows) b->piece = t->rows;
+    b->share = PART / t->cols + 1;
     b->row_bytes = waste_quant_row_bytes(t->fmt, t->cols, WASTE_TRUNK_GROUP);
     b->groups = t->fmt == WASTE_FMT_F32 ? 0 : (t->cols + WASTE_TRUNK_GROUP - 1) / WASTE_TRUNK_GROUP;
-    b->in = waste_mem_array((size_t)(b->piece * t->cols), sizeof *b->in);
-    if (!b->in) goto nomem;
-    if (t->fmt == WASTE_FMT_F32) return WASTE_OK;
-    b->back = waste_mem_array((size_t)t->cols, sizeof *b->back);
+    b->in[0] = waste_mem_array((size_t)b->piece, cols * sizeof(float));
+    b->in[1] = b->piece < t->rows ? waste_mem_array((size_t)b->piece, cols * sizeof(float)) : NULL;
+    if (!b->in[0] || (b->piece < t->rows && !b->in[1])) goto nomem;
+    if (!b->groups) return WASTE_OK;
+    b->back = waste_mem_array((size_t)waste_vq_pool_size(pool), cols * sizeof *b->back);
     b->out = waste_mem_array((size_t)b->piece, (size_t)b->row_bytes);
     b->scales = waste_mem_array((size_t)t->rows, (size_t)b->groups * sizeof *b->scales);
-    if (b->back && b->out && b->scales) return WASTE_OK;
+    b->wrong = waste_mem_array(2 * (size_t)b->piece, sizeof *b->wrong);
+    if (b->back && b->out && b->scales && b->wrong) {
+        b->all = b->wrong + b->piece;
+        return WASTE_OK;
+    }
 nomem:
     return waste_fail(err, WASTE_NOMEM, "out of memory converting %s", t->name);
 }
 
 static void tear_down(bench *b)
 {
-    waste_mem_free(b->in);
+    waste_mem_free(b->in[0]);
+    waste_mem_free(b->in[1]);
     waste_mem_free(b->back);
     waste_mem_free(b->out);
     waste_mem_free(b->scales);
+    waste_mem_free(b->wrong);
 }
 
-static waste_status encode(bench *b, const waste_trunk_item *t, int64_t first, int64_t n,
-                           waste_convert_loss *loss, waste_error *err)
+static void encode_row(bench *b, int64_t r, float *back)
 {
-    int64_t r, i;
+    const waste_trunk_item *t = b->t;
+    const float *w = b->w + r * t->cols;
+    unsigned char *row = b->out + r * b->row_bytes;
+    uint16_t *scales = b->scales + (b->first + r) * b->groups;
+    double wrong = 0, all = 0;
+    int64_t i;
 
-    for (r = 0; r < n; r++) {
-        const float *w = b->in + r * t->cols;
-        unsigned char *row = b->out + r * b->row_bytes;
-        uint16_t *scales = b->scales + (first + r) * b->groups;
-        double wrong = 0, all = 0;
-
-        waste_quant_encode_row(t->fmt, w, t->cols, WASTE_TRUNK_GROUP, row, scales);
-        for (i = 0; i < b->groups; i++)
-            if ((scales[i] & 0x7C00) == 0x7C00)
-                return waste_fail(err, WASTE_FORMAT,
-                                  "tensor %s: row %lld has weights too large for an F16 scale",
-                                  t->name, (long long)(first + r));
-        waste_quant_decode_row(t->fmt, row, scales, t->cols, WASTE_TRUNK_GROUP, b->back);
-        for (i = 0; i < t->cols; i++) {
-            double d = (double)w[i] - (double)b->back[i];
-            wrong += d * d;
-            all += (double)w[i] * (double)w[i];
-        }
-        loss->wrong += wrong;
-        loss->all += all;
+    waste_quant_encode_row(t->fmt, w, t->cols, WASTE_TRUNK_GROUP, row, scales);
+    waste_quant_decode_row(t->fmt, row, scales, t->cols, WASTE_TRUNK_GROUP, back);
+    for (i = 0; i < t->cols; i++) {
+        double d = (double)w[i] - (double)back[i];
+        wrong += d * d;
+        all += (double)w[i] * (double)w[i];
     }
+    b->wrong[r] = wrong;
+    b->all[r] = all;
+}
+
+static void encode_part(void *ctx, int worker, size_t i)
+{
+    bench *b = ctx;
+    int64_t r = (int64_t)i * b->share, end = r + b->share < b->n ? r + b->share : b->n;
+
+    for (; r < end; r++) encode_row(b, r, b->back + worker * b->t->cols);
+}
+
+static waste_status check_scales(const bench *b, waste_error *err)
+{
+    const uint16_t *scales = b->scales + b->first * b->groups;
+    int64_t i;
+
+    for (i = 0; i < b->n * b->groups; i++)
+        if ((scales[i] & 0x7C00) == 0x7C00)
+            return waste_fail(err, WASTE_FORMAT,
+                              "tensor %s: row %lld has weights too large for an F16 scale",
+                              b->t->name, (long long)(b->first + i / b->groups));
     return WASTE_OK;
 }
 
-static waste_status write_rows(bench *b, const waste_trunk_item *t, waste_source *s,
-                               waste_writer *w, waste_convert_loss *loss,
+/* Encodes the piece at hand while the one after it, if there is one, is read into
+ * `next`. */
+static waste_status encode_piece(bench *b, waste_source *s, float *next, int64_t more,
+                                 waste_convert_loss *loss, const waste_cancel *cancel,
+                                 waste_error *err)
+{
+    const waste_weight view = as_stored(b->t);
+    const size_t parts = b->groups ? (size_t)((b->n + b->share - 1) / b->share) : 0;
+    waste_status st, read = WASTE_OK;
+    int64_t r;
+
+    waste_vq_pool_start(b->pool, encode_part, b, parts);
+    if (more) read = waste_weight_rows(s, &view, b->first + b->n, more, next, err);
+    st = waste_vq_pool_finish(b->pool, cancel, err);
+    if (read || st) return read ? read : st;
+    if (!b->groups) return WASTE_OK;
+    for (r = 0; r < b->n; r++) {
+        loss->wrong += b->wrong[r];
+        loss->all += b->all[r];
+    }
+    return check_scales(b, err);
+}
+
+static int64_t rows_from(const bench *b, int64_t first)
+{
+    return b->t->rows - first < b->piece ? b->t->rows - first : b->piece;
+}
+
+static waste_status write_rows(bench *b, waste_source *s, waste_writer *w, waste_convert_loss *loss,
                                const waste_cancel *cancel, waste_error *err)
 {
-    const waste_weight view = as_stored(t);
-    waste_status st = WASTE_OK;
-    int64_t first, n;
+    const waste_weight view = as_stored(b->t);
+    int at = 0;
+    waste_status st;
 
-    for (first = 0; !st && first < t->rows; first += n) {
-        n = t->rows - first < b->piece ? t->rows - first : b->piece;
+    b->n = rows_from(b, 0);
+    st = waste_weight_rows(s, &view, 0, b->n, b->in[0], err);
+    for (b->first = 0; !st && b->n; at = !at) {
+        const int64_t more = rows_from(b, b->first + b->n);
+        b->w = b->in[at];
         st = waste_convert_asked(cancel, err);
-        if (!st) st = waste_weight_rows(s, &view, first, n, b->in, err);
-        if (st) break;
-        if (t->fmt == WASTE_FMT_F32) {
-            st = waste_writer_put(w, b->in, (size_t)(n * b->row_bytes), err);
-            continue;
-        }
-        st = encode(b, t, first, n, loss, err);
-        if (!st) st = waste_writer_put(w, b->out, (size_t)(n * b->row_bytes), err);
+        if (!st) st = encode_piece(b, s, b->in[!at], more, loss, cancel, err);
+        if (!st)
+            st = waste_writer_put(w, b->groups ? (const void *)b->out : b->w,
+                                  (size_t)(b->n * b->row_bytes), err);
+        b->first += b->n;
+        b->n = more;
     }
     return st;
 }
 
-waste_status waste_trunk_write(const waste_trunk_item *t, waste_source *s, waste_writer *w,
-                               waste_convert_loss *loss, const waste_cancel *cancel,
-                               waste_error *err)
+waste_status waste_trunk_write(const waste_trunk_item *t, waste_source *s, waste_vq_pool *pool,
+                               waste_writer *w, waste_convert_loss *loss,
+                               const waste_cancel *cancel, waste_error *err)
 {
     bench b;
-    waste_status st = set_up(&b, t, err);
+    waste_status st = set_up(&b, t, pool, err);
 
-    if (!st) st = write_rows(&b, t, s, w, loss, cancel, err);
+    if (!st) st = write_rows(&b, s, w, loss, cancel, err);
     if (!st && b.groups)
         st = waste_writer_put(w, b.scales, (size_t)(t->bytes - (t->scale_off - t->off)), err);
     tear_down(&b);

@@ -6,6 +6,7 @@
 #include "convert/convert.h"
 #include "convert/settings.h"
 #include "convert/source.h"
+#include "convert/vq_pool.h"
 #include "convert/writer.h"
 
 #define WASTE_TRUNK_GROUP 128
@@ -38,9 +39,9 @@ const waste_trunk_item *waste_trunk_find(const waste_trunk *t, const char *name)
 int waste_trunk_takes(const char *name, const waste_settings *c);
 
 /* Appends the tensor's payload and scales to the file that `w` has open, in which it
- * is next, and adds to the loss. */
-waste_status waste_trunk_write(const waste_trunk_item *t, waste_source *s, waste_writer *w,
-                               waste_convert_loss *loss, const waste_cancel *cancel,
-                               waste_error *err);
+ * is next, and adds to the loss. The bytes do not depend on the number of threads. */
+waste_status waste_trunk_write(const waste_trunk_item *t, waste_source *s, waste_vq_pool *pool,
+                               waste_writer *w, waste_convert_loss *loss,
+                               const waste_cancel *cancel, waste_error *err);
 
 #endif

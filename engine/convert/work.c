@@ -204,7 +204,8 @@ static waste_status next_trunk(waste_convert *c, waste_error *err)
     if (c->item == 0) st = waste_writer_begin(c->writer, "trunk.bin", 0, err);
     while (!st && c->item < c->trunk.n && weights < WEIGHTS_PER_CALL) {
         const waste_trunk_item *t = c->trunk.item + c->item;
-        st = waste_trunk_write(t, c->source, c->writer, &c->trunk_loss, &c->cancel, err);
+        st = waste_trunk_write(t, c->source, c->team.pool, c->writer, &c->trunk_loss, &c->cancel,
+                               err);
         weights += weights_of(t);
         c->item++;
         c->done++;
