@@ -8,7 +8,9 @@
 
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/ram.h"
 #include "convert/disk.h"
+#include "model/plan.h"
 
 /* Weights that one call converts before it reports: a second or two of experts. */
 #define WEIGHTS_PER_CALL ((int64_t)1 << 22)
@@ -492,14 +494,43 @@ static waste_status one_token(waste_model *m, int vocab, const waste_cancel *can
     return st;
 }
 
-/* Opened as any host would. A machine may be too small to run what it can convert. */
+/* What the new container takes with the smallest cache, for this token. */
+static waste_status floor_of(const char *path, const waste_model_options *o, uint64_t *floor,
+                             waste_error *err)
+{
+    waste_plan_report plan = {0};
+    waste_status st = waste_plan_make(&plan, path, o, 0, err);
+    size_t i;
+
+    for (i = 0; i < plan.n; i++)
+        if (strcmp(plan.row[i].part, "floor") == 0) *floor = (uint64_t)plan.row[i].value;
+    waste_plan_clear(&plan);
+    return st;
+}
+
+/* Opened as any host would, with no more memory than it must have. A machine may be too
+ * small to run what it can convert: hours of work are not to end by being killed. */
+static waste_status open_smallest(waste_model **m, const char *path, const waste_cancel *cancel,
+                                  waste_error *err)
+{
+    waste_model_options o = {.context = 16, .buffered = 1, .lookahead = -1, .cancel = *cancel};
+    waste_status st = floor_of(path, &o, &o.budget, err);
+    waste_ram ram;
+
+    if (st) return st;
+    waste_ram_get(&ram, "");
+    if (o.budget > waste_plan_cliff(ram.usable))
+        return waste_fail(err, WASTE_RAM_BUDGET,
+                          "the model needs %llu bytes, above 3/4 of the usable RAM of %llu",
+                          (unsigned long long)o.budget, (unsigned long long)ram.usable);
+    return waste_model_open(m, path, &o, err);
+}
+
 static waste_status next_token(waste_convert *c, waste_convert_row *row, waste_error *err)
 {
-    const waste_model_options o = {
-        .context = 16, .buffered = 1, .lookahead = -1, .cancel = c->cancel};
     waste_error why = {0};
     waste_model *m = NULL;
-    waste_status st = waste_model_open(&m, waste_writer_work(c->writer), &o, &why);
+    waste_status st = open_smallest(&m, waste_writer_work(c->writer), &c->cancel, &why);
 
     c->proof_layer = -1;
     if (st == WASTE_RAM_BUDGET) {

@@ -1,5 +1,6 @@
 /* Plans of conversions, and conversions that the disk or the checkpoint fail: what is
  * said, and that nothing is published or deleted. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -53,6 +54,8 @@ static int there(const char *dir, const char *name)
     return waste_path_exists(path);
 }
 
+static char last_proof[200]; /* what the proof said last */
+
 static waste_status run(const waste_convert_options *opt, waste_error *err)
 {
     waste_convert *c;
@@ -61,7 +64,11 @@ static waste_status run(const waste_convert_options *opt, waste_error *err)
 
     memset(err, 0, sizeof *err);
     st = waste_convert_open(&c, source, target, opt, err);
-    while (!st) st = waste_convert_next(c, &row, err);
+    while (!st) {
+        st = waste_convert_next(c, &row, err);
+        if (!st && strcmp(row.phase, "proof") == 0)
+            snprintf(last_proof, sizeof last_proof, "%s", row.note);
+    }
     waste_convert_close(c);
     return st;
 }
@@ -255,6 +262,45 @@ ssize_t write(int fd, const void *from, size_t n)
     return syscall(SYS_write, fd, from, n);
 }
 
+static long few_pages; /* of the machine; 0: as many as there are */
+
+long sysconf(int name)
+{
+    long (*real)(int);
+
+    if (few_pages && name == _SC_PHYS_PAGES) return few_pages;
+    *(void **)&real = dlsym(RTLD_NEXT, "sysconf");
+    return real(name);
+}
+
+/* A token needs the model in memory; a conversion does not. */
+static void a_machine_too_small_for_the_model_converts_it(void **state)
+{
+    static const waste_cancel never;
+    waste_model_options o = {.context = 16, .buffered = 1, .lookahead = -1, .cancel = never};
+    const long page = sysconf(_SC_PAGESIZE);
+    waste_plan_report report = {0};
+    waste_error err;
+    double floor = 0;
+    size_t i;
+    (void)state;
+    clean(0, NULL);
+    expect(run(NULL, &err), WASTE_DONE, &err, "");
+    assert_non_null(strstr(last_proof, "generated a token"));
+    assert_int_equal(waste_plan_make(&report, target, &o, 0, &err), WASTE_OK);
+    for (i = 0; i < report.n; i++)
+        if (strcmp(report.row[i].part, "floor") == 0) floor = report.row[i].value;
+    waste_plan_clear(&report);
+    for (i = 0; i < 2; i++) { /* a page or two to either side of 3/4 */
+        waste_convert_options opt = {.overwrite = 1};
+        few_pages = (long)(floor * 4 / 3 / (double)page) + (i ? 2 : -2);
+        expect(run(&opt, &err), WASTE_DONE, &err, "");
+        few_pages = 0;
+        assert_non_null(strstr(last_proof, i ? "generated a token" : "no token was generated"));
+        if (!i) assert_non_null(strstr(last_proof, "above 3/4 of the usable RAM"));
+    }
+}
+
 /* Over a container that is there: it stays, and so does what was finished. */
 static void a_full_disk_loses_nothing(void **state)
 {
@@ -354,6 +400,7 @@ int main(void)
         cmocka_unit_test(names_everything_that_would_fail),
         cmocka_unit_test(names_tensors_that_nobody_knows),
         cmocka_unit_test(planning_leaves_nothing_behind_when_memory_runs_out),
+        cmocka_unit_test(a_machine_too_small_for_the_model_converts_it),
         cmocka_unit_test(a_full_disk_loses_nothing),
         cmocka_unit_test(a_write_that_is_cut_short_is_found),
         cmocka_unit_test(damaged_checkpoints_are_named),
