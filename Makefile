@@ -33,7 +33,7 @@ include engine/kernels/kernels.mk
 
 ENGINE_SRC := $(sort $(wildcard engine/*.c engine/*/*.c))
 EXT_SRC := $(sort $(wildcard ext/*.c))
-ENGINE_OBJ := $(ENGINE_SRC:%.c=$(BUILD)/%.o)
+ENGINE_OBJ := $(ENGINE_SRC:%.c=$(BUILD)/%.o) $(KERNELS_TWICE)
 EXT_OBJ := $(EXT_SRC:%.c=$(BUILD)/%.o)
 
 # Static archives of Debian's -dev packages, found through the compiler.
@@ -48,6 +48,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
 Q := $(if $(V),,@)
 say = $(if $(V),,@echo '  $(1)')
 
+.DEFAULT_GOAL := all
 .PHONY: all deps deps-test demo test check asan ubsan tsan lint install clean oracles
 
 all: $(BUILD)/waste.so $(BUILD)/libwaste.a

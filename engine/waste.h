@@ -203,8 +203,9 @@ typedef struct waste_model_options {
     int exclusive;       /* refuse a container that another process owns */
     const char *usage;   /* hotlist file to warm the cache from; NULL: none. Read at
                         * open, in the background; a file that is absent is fine */
-    const char *kernels; /* "plain", "avx2", "avx512", "neon", "neon-dotprod"; NULL: the
-                          * fastest that the CPU has, or "plain" with precision exact */
+    const char *kernels; /* "plain", "avx2", "avx512bw", "avx512", "neon", "neon-dotprod";
+                          * NULL: the fastest that the CPU has, or "plain" with precision
+                          * exact */
     int threads;         /* that compute, of the process's one pool, which the first model
                           * opened makes so large; 0: one for each CPU listed, else one
                           * for each physical core; at most 64 */

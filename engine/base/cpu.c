@@ -46,9 +46,10 @@ unsigned waste_cpu_features(void)
     if (!all(state, XCR0_YMM)) return 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, B7_AVX2)) return 0;
     found = WASTE_CPU_AVX2;
-    if (all(state, XCR0_ZMM) && all(b, B7_AVX512F | B7_AVX512DQ | B7_AVX512BW | B7_AVX512VL) &&
-        all(c, C7_VBMI | C7_VNNI))
-        found |= WASTE_CPU_AVX512;
+    if (all(state, XCR0_ZMM) && all(b, B7_AVX512F | B7_AVX512DQ | B7_AVX512BW | B7_AVX512VL)) {
+        found |= WASTE_CPU_AVX512BW;
+        if (all(c, C7_VBMI | C7_VNNI)) found |= WASTE_CPU_AVX512;
+    }
     return found;
 }
 

@@ -25,6 +25,7 @@ static int plain(waste_kernels *k)
 /* The fastest first. */
 static const table tables[] = {
     {"avx512", WASTE_CPU_AVX512, waste_kernels_avx512},
+    {"avx512bw", WASTE_CPU_AVX512BW, waste_kernels_avx512bw},
     {"avx2", WASTE_CPU_AVX2, waste_kernels_avx2},
     {"neon-dotprod", WASTE_CPU_NEON | WASTE_CPU_DOTPROD, waste_kernels_neon_dot},
     {"neon", WASTE_CPU_NEON, waste_kernels_neon},

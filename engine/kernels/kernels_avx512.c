@@ -1,13 +1,15 @@
-/* The AVX-512 table, and its elementwise slots: see kernels.h. No state, any thread.
+/* The AVX-512 tables, and their elementwise slots: see kernels.h. No state, any thread.
  *
  * Norms, gates and activations agree with plain C within 4 ulp of f32 (the bound that
  * the tests hold is 1e-6 relative); the other files state theirs. */
 #include "kernels/kernels_avx512.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <math.h>
 #include <string.h>
+
+#include "kernels/kernels_avx2.h"
 
 static void rmsnorm(const waste_rmsnorm *a, int64_t lo, int64_t hi)
 {
@@ -104,23 +106,43 @@ static void ares(const waste_ares *a, int64_t lo, int64_t hi)
     }
 }
 
-int waste_kernels_avx512(waste_kernels *k)
+static void shared(waste_kernels *k)
 {
-    k->name = "avx512";
     k->rmsnorm = rmsnorm;
     k->act = act;
     k->gate = gate;
     k->ares = ares;
-    waste_kernels_avx512_vq(k);
-    waste_kernels_avx512_trunk(k);
     waste_kernels_avx512_kda(k);
     waste_kernels_avx512_mla(k);
+}
+
+int waste_kernels_avx512(waste_kernels *k)
+{
+    k->name = "avx512";
+    shared(k);
+    waste_kernels_avx512_vq(k);
+    waste_kernels_avx512_trunk(k);
+    return 1;
+}
+
+int waste_kernels_avx512bw(waste_kernels *k)
+{
+    waste_kernels_avx2(k); /* its trunk stays */
+    k->name = "avx512bw";
+    shared(k);
+    waste_kernels_avx512bw_vq(k);
     return 1;
 }
 
 #else
 
 int waste_kernels_avx512(waste_kernels *k)
+{
+    (void)k;
+    return 0;
+}
+
+int waste_kernels_avx512bw(waste_kernels *k)
 {
     (void)k;
     return 0;

@@ -8,17 +8,23 @@
 #include "kernels/kernels.h"
 
 /* Replaces slots of the plain table; 0 when this build was made without the
- * instruction set (kernels.mk), and then nothing changes. */
+ * instruction set (kernels.mk), and then nothing changes. The second needs neither VBMI
+ * nor VNNI, and leaves the trunk to the AVX2 table. */
 int waste_kernels_avx512(waste_kernels *k);
+int waste_kernels_avx512bw(waste_kernels *k);
 
-#if defined(__AVX512VBMI__) && defined(__AVX512VNNI__) && defined(__AVX512VL__) && \
-    defined(__AVX512BW__) && defined(__AVX512DQ__)
+/* What a file is built for: both tables, or the first alone. */
+#if defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#define WASTE_HAVE_AVX512BW 1
+#if defined(__AVX512VBMI__) && defined(__AVX512VNNI__)
 #define WASTE_HAVE_AVX512 1
+#endif
 
 #include <immintrin.h>
 
 /* Each file fills in its own. */
 void waste_kernels_avx512_vq(waste_kernels *k);
+void waste_kernels_avx512bw_vq(waste_kernels *k);
 void waste_kernels_avx512_trunk(waste_kernels *k);
 void waste_kernels_avx512_kda(waste_kernels *k);
 void waste_kernels_avx512_mla(waste_kernels *k);
@@ -61,14 +67,22 @@ static inline __m512i waste_codes64(waste_fmt fmt, const unsigned char *row, int
             _mm256_maskz_loadu_epi8(n >= 64 ? ~0u : (1u << n / 2) - 1, row + at / 2));
         return _mm512_and_si512(_mm512_or_si512(b, _mm512_slli_epi16(b, 4)), _mm512_set1_epi8(15));
     } else {
-        /* three bytes to each eight, and from these bits 0, 3, .. 21 */
-        const __m512i three = _mm512_setr_epi64(0x020100, 0x050403, 0x080706, 0x0B0A09, 0x0E0D0C,
-                                                0x11100F, 0x141312, 0x171615);
-        const __m512i b = _mm512_castsi256_si512(
+        /* to each eight bytes the words that hold its three; 12 bits to each half; a byte
+         * to each 3 bits */
+        const __m512i words = _mm512_setr_epi64(0x00010000, 0x00020001, 0x00040003, 0x00050004,
+                                                0x00070006, 0x00080007, 0x000A0009, 0x000B000A);
+        const __m512i from = _mm512_setr_epi64(0, 8, 0, 8, 0, 8, 0, 8);
+        __m512i b = _mm512_castsi256_si512(
             _mm256_maskz_loadu_epi8((1u << n * 3 / 8) - 1, row + at * 3 / 8));
-        return _mm512_and_si512(_mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x15120F0C09060300),
-                                                             _mm512_permutexvar_epi8(three, b)),
-                                _mm512_set1_epi8(7));
+
+        b = _mm512_srlv_epi64(_mm512_permutexvar_epi16(words, b), from);
+        b = _mm512_or_si512(
+            _mm512_and_si512(b, _mm512_set1_epi64(0xFFF)),
+            _mm512_and_si512(_mm512_slli_epi64(b, 20), _mm512_set1_epi64(0xFFF00000000)));
+        b = _mm512_and_si512(_mm512_or_si512(b, _mm512_slli_epi32(b, 10)),
+                             _mm512_set1_epi32(0x003F003F));
+        return _mm512_and_si512(_mm512_or_si512(b, _mm512_slli_epi32(b, 5)),
+                                _mm512_set1_epi32(0x07070707));
     }
 }
 

@@ -6,7 +6,7 @@
  * length alone; heads that are computed together to share loads never meet. */
 #include "kernels/kernels_avx512.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <math.h>
 

@@ -10,7 +10,7 @@
  * strips: a few positions for the scores, a few columns for the weighted sum. */
 #include "kernels/kernels_avx512.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <math.h>
 #include <string.h>

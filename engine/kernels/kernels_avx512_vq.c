@@ -1,8 +1,8 @@
-/* Experts on AVX-512 VBMI and VNNI, the slots: see kernels_avx512_vq.h for the arithmetic
+/* Experts on AVX-512, the slots: see kernels_avx512_vq.h for the arithmetic
  * and kernels.h for the slots. No state, any thread. */
 #include "kernels/kernels_avx512_vq.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <string.h>
 

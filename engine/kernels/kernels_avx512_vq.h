@@ -21,14 +21,33 @@
  * the block errs by less than 4 stages N C / 32600 (per stage half a unit for
  * rounding the table entry, and 1.42 each for rounding x and the book to 16 bits).
  * That is the worst case; the rms error of a matrix is near 3e-4. A value of x or of
- * a book that is not finite makes the results NaN. */
+ * a book that is not finite makes the results NaN.
+ *
+ * These files are built twice (kernels.mk): with VBMI and VNNI, and for CPUs that have
+ * neither. Both give the same bits; what differs is how a table of one input is stored
+ * and looked up (_vq_one.c), a product and a shuffle. */
 #ifndef WASTE_KERNELS_AVX512_VQ_H
 #define WASTE_KERNELS_AVX512_VQ_H
 
 #include "kernels/kernels_avx512.h"
 #include "kernels/kernels_work.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
+
+#if !WASTE_HAVE_AVX512 /* names of the second build */
+#define waste_vq_books_bytes    waste_vqbw_books_bytes
+#define waste_vq_pack_books     waste_vqbw_pack_books
+#define waste_vq_pack_record    waste_vqbw_pack_record
+#define waste_vq_planes         waste_vqbw_planes
+#define waste_vq_scales         waste_vqbw_scales
+#define waste_vq_build          waste_vqbw_build
+#define waste_vq_apply          waste_vqbw_apply
+#define waste_vq_rows           waste_vqbw_rows
+#define waste_vq_position_bytes waste_vqbw_position_bytes
+#define waste_vq_many           waste_vqbw_many
+#define waste_vq_run_many       waste_vqbw_run_many
+#define waste_kernels_avx512_vq waste_kernels_avx512bw_vq
+#endif
 
 /* The books of one matrix in 16 bits, the longest entry of any stage to length
  * 32760. Zmm z of 64-entry group g holds pairs of dimensions of 16 entries. */
@@ -97,6 +116,16 @@ static inline __m512i waste_vq_join16(__m512i a, __m512i b)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(a)),
                               _mm512_cvtepi32_epi16(b), 1);
+}
+
+/* s += products of pairs of 16 bits */
+static inline __m512i waste_vq_add_pairs(__m512i s, __m512i a, __m512i b)
+{
+#if WASTE_HAVE_AVX512
+    return _mm512_dpwssd_epi32(s, a, b);
+#else
+    return _mm512_add_epi32(s, _mm512_madd_epi16(a, b));
+#endif
 }
 
 /* Where a block's integers meet f32: acc += unit s */

@@ -7,7 +7,7 @@
  * the same operations as in _vq_one.c, which is what makes the bits equal. */
 #include "kernels/kernels_avx512_vq.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <string.h>
 
@@ -85,7 +85,7 @@ INLINE __m512i product(const int32_t *q, const __m512i *x)
     int p;
 
 #pragma GCC unroll 4
-    for (p = 0; p < 4; p++) a = _mm512_dpwssd_epi32(a, x[2 * p], _mm512_set1_epi32(q[64 * p]));
+    for (p = 0; p < 4; p++) a = waste_vq_add_pairs(a, x[2 * p], _mm512_set1_epi32(q[64 * p]));
     return a;
 }
 
@@ -161,8 +161,8 @@ INLINE void rows64(float *acc, const char *table, const uint16_t *places, const 
 #pragma GCC unroll 4
             for (s = 1; s < stages; s++)
                 a = _mm512_add_epi16(a, waste_vq_load(t + LINE * s * entries + p[s * ROWS]));
-            sum0 = _mm512_dpwssd_epi32(sum0, a, even);
-            sum1 = _mm512_dpwssd_epi32(sum1, a, odd);
+            sum0 = waste_vq_add_pairs(sum0, a, even);
+            sum1 = waste_vq_add_pairs(sum1, a, odd);
             p += stages * ROWS;
             t += LINE * stages * entries;
         }

@@ -1,22 +1,191 @@
 /* Experts on AVX-512, tables of one input: see kernels_avx512_vq.h.
  *
- * Entries in two byte planes, which stay in L1 while all rows pass over them; a lookup
- * of 64 rows is two vpermi2b per plane. */
+ * The tables of a block stay in L1 while all rows pass over them. With VBMI entries are
+ * in two byte planes, and a lookup of 64 rows is two vpermi2b per plane; without it they
+ * are whole, and one of 32 rows is four vpermi2w. */
 #include "kernels/kernels_avx512_vq.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <math.h>
 #include <string.h>
 
 #define AHEAD    8            /* row blocks that prefetching runs ahead */
-#define TABLE    512          /* bytes of one position and stage: 256 high, 256 low */
-#define POSITION (4 * 2 * 64) /* of a packed position: 4 stages, 64 high, 64 low */
+#define TABLE    512          /* bytes of one position and stage: 256 entries */
+#define POSITION (4 * 2 * 64) /* of a packed position: 4 stages of 64 */
 
 size_t waste_vq_position_bytes(const waste_vq_geometry *g)
 {
     return waste_vq_packed(g) ? POSITION : (size_t)g->stages * TABLE;
 }
+
+/* ---- how a table is stored and looked up --------------------------------------------- */
+
+/* In both forms a stage of 256 entries, and a position of four stages of 64, is eight
+ * vectors t; a lookup gives two vectors of 16 bits, rows in the order that waste_vq_rows
+ * undoes, and adds them to *lo and *hi unless it is the first. */
+
+static inline void join(__m512i a, __m512i b, int first, __m512i *lo, __m512i *hi)
+{
+    *lo = first ? a : _mm512_add_epi16(*lo, a);
+    *hi = first ? b : _mm512_add_epi16(*hi, b);
+}
+
+#if WASTE_HAVE_AVX512
+
+/* Byte 3 of each lane of two vectors, then byte 2. */
+static const uint8_t HIGH_THEN_LOW[64] = {
+    3,  7,  11, 15, 19, 23, 27, 31, 35, 39,  43,  47,  51,  55,  59,  63,
+    67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119, 123, 127,
+    2,  6,  10, 14, 18, 22, 26, 30, 34, 38,  42,  46,  50,  54,  58,  62,
+    66, 70, 74, 78, 82, 86, 90, 94, 98, 102, 106, 110, 114, 118, 122, 126};
+
+/* 64 entries, number g of `groups` of a stage: 64 groups high bytes, then the low. */
+static inline void put64(unsigned char *stage, int g, int groups, const __m512i *a)
+{
+    const __m512i pick = waste_vq_load(HIGH_THEN_LOW);
+    const __m512i p = _mm512_permutex2var_epi8(a[0], pick, a[1]);
+    const __m512i q = _mm512_permutex2var_epi8(a[2], pick, a[3]);
+
+    _mm512_storeu_si512(stage + 64 * g, _mm512_shuffle_i64x2(p, q, 0x44));
+    _mm512_storeu_si512(stage + 64 * (groups + g), _mm512_shuffle_i64x2(p, q, 0xEE));
+}
+
+static inline __attribute__((always_inline)) __m512i plane256(__m512i i, __mmask64 upper,
+                                                              const __m512i *t)
+{
+    return _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(t[0], i, t[1]),
+                                  _mm512_permutex2var_epi8(t[2], i, t[3]));
+}
+
+/* 64 rows of one stage. */
+static inline __attribute__((always_inline)) void look256(const unsigned char *p, const __m512i *t,
+                                                          int first, __m512i *lo, __m512i *hi)
+{
+    const __m512i i = waste_vq_load(p);
+    const __mmask64 upper = _mm512_movepi8_mask(i);
+    const __m512i h = plane256(i, upper, t), l = plane256(i, upper, t + 4);
+
+    join(_mm512_unpacklo_epi8(l, h), _mm512_unpackhi_epi8(l, h), first, lo, hi);
+}
+
+/* 64 rows of four stages, 6-bit indices. */
+static inline __attribute__((always_inline)) void look_packed(const unsigned char *p,
+                                                              const __m512i *t, __m512i *lo,
+                                                              __m512i *hi)
+{
+    __m512i i[4];
+    int s;
+
+    waste_vq_unpack6(p, i);
+#pragma GCC unroll 4
+    for (s = 0; s < 4; s++) { /* a lookup ignores the upper two bits of its index */
+        const __m512i h = _mm512_permutexvar_epi8(i[s], t[2 * s]);
+        const __m512i l = _mm512_permutexvar_epi8(i[s], t[2 * s + 1]);
+
+        join(_mm512_unpacklo_epi8(l, h), _mm512_unpackhi_epi8(l, h), s == 0, lo, hi);
+    }
+}
+
+/* 64 sums as rows: 16-bit unpacking left rows 16q..16q+7 alternating in vectors 0
+ * and 1, 16q+8..16q+15 in 2 and 3, q being a quarter of a vector. */
+void waste_vq_rows(const float *acc, __m512 *r)
+{
+    const __m512 z0 = _mm512_loadu_ps(acc), z1 = _mm512_loadu_ps(acc + 16);
+    const __m512 z2 = _mm512_loadu_ps(acc + 32), z3 = _mm512_loadu_ps(acc + 48);
+    const __m512 a = _mm512_unpacklo_ps(z0, z1), b = _mm512_unpackhi_ps(z0, z1);
+    const __m512 c = _mm512_unpacklo_ps(z2, z3), d = _mm512_unpackhi_ps(z2, z3);
+    const __m512 ab0 = _mm512_shuffle_f32x4(a, b, 0x44), ab1 = _mm512_shuffle_f32x4(a, b, 0xEE);
+    const __m512 cd0 = _mm512_shuffle_f32x4(c, d, 0x44), cd1 = _mm512_shuffle_f32x4(c, d, 0xEE);
+
+    r[0] = _mm512_shuffle_f32x4(ab0, cd0, 0x88);
+    r[1] = _mm512_shuffle_f32x4(ab0, cd0, 0xDD);
+    r[2] = _mm512_shuffle_f32x4(ab1, cd1, 0x88);
+    r[3] = _mm512_shuffle_f32x4(ab1, cd1, 0xDD);
+}
+
+#else
+
+/* 64 entries, number g of `groups` of a stage. */
+static inline void put64(unsigned char *stage, int g, int groups, const __m512i *a)
+{
+    int i;
+
+    (void)groups;
+    for (i = 0; i < 4; i += 2)
+        _mm512_storeu_si512(
+            stage + 128 * g + 32 * i,
+            waste_vq_join16(_mm512_srli_epi32(a[i], 16), _mm512_srli_epi32(a[i + 1], 16)));
+}
+
+/* 32 bytes as words. */
+static inline __m512i words(const unsigned char *p)
+{
+    return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p));
+}
+
+/* A lookup in 64 entries looks at the lower six bits of its index. */
+static inline __attribute__((always_inline)) __m512i words256(__m512i i, const __m512i *t)
+{
+    const __mmask32 odd = _mm512_test_epi16_mask(i, _mm512_set1_epi16(64));
+    const __mmask32 upper = _mm512_test_epi16_mask(i, _mm512_set1_epi16(128));
+    const __m512i a = _mm512_mask_blend_epi16(odd, _mm512_permutex2var_epi16(t[0], i, t[1]),
+                                              _mm512_permutex2var_epi16(t[2], i, t[3]));
+    const __m512i b = _mm512_mask_blend_epi16(odd, _mm512_permutex2var_epi16(t[4], i, t[5]),
+                                              _mm512_permutex2var_epi16(t[6], i, t[7]));
+
+    return _mm512_mask_blend_epi16(upper, a, b);
+}
+
+/* 64 rows of one stage. */
+static inline __attribute__((always_inline)) void look256(const unsigned char *p, const __m512i *t,
+                                                          int first, __m512i *lo, __m512i *hi)
+{
+    join(words256(words(p), t), words256(words(p + 32), t), first, lo, hi);
+}
+
+/* 32 rows of four stages, 6-bit indices in three planes. */
+static inline __attribute__((always_inline)) __m512i words_packed(const unsigned char *p,
+                                                                  const __m512i *t)
+{
+    const __m512i x = words(p), y = words(p + 64), z = words(p + 128);
+    /* bits 6 and 7 of x below bits 0 to 3 of y, and so on */
+    const __m512i i1 = _mm512_or_si512(_mm512_srli_epi16(x, 6), _mm512_slli_epi16(y, 2));
+    const __m512i i2 = _mm512_or_si512(_mm512_srli_epi16(y, 4), _mm512_slli_epi16(z, 4));
+
+    return _mm512_add_epi16(
+        _mm512_add_epi16(_mm512_permutex2var_epi16(t[0], x, t[1]),
+                         _mm512_permutex2var_epi16(t[2], i1, t[3])),
+        _mm512_add_epi16(_mm512_permutex2var_epi16(t[4], i2, t[5]),
+                         _mm512_permutex2var_epi16(t[6], _mm512_srli_epi16(z, 2), t[7])));
+}
+
+/* 64 rows of them. */
+static inline __attribute__((always_inline)) void look_packed(const unsigned char *p,
+                                                              const __m512i *t, __m512i *lo,
+                                                              __m512i *hi)
+{
+    *lo = words_packed(p, t);
+    *hi = words_packed(p + 32, t);
+}
+
+/* 64 sums as rows: vectors 0 and 1 have the even and odd ones of the first 32, 2 and 3 of
+ * the others. */
+void waste_vq_rows(const float *acc, __m512 *r)
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    int i;
+
+    for (i = 0; i < 4; i += 2) {
+        const __m512 even = _mm512_loadu_ps(acc + 16 * i), odd = _mm512_loadu_ps(acc + 16 * i + 16);
+
+        r[i] = _mm512_permutex2var_ps(even, low, odd);
+        r[i + 1] = _mm512_permutex2var_ps(even, high, odd);
+    }
+}
+
+#endif
 
 /* ---- tables ----------------------------------------------------------------------- */
 
@@ -43,29 +212,11 @@ static inline __m512i dots(const pairs *x, __m512i w0, __m512i w1, __m512i w2, _
 {
     __m512i a = _mm512_set1_epi32(1 << 14);
 
-    a = _mm512_dpwssd_epi32(a, w0, x->p[0]);
-    a = _mm512_dpwssd_epi32(a, w1, x->p[1]);
-    a = _mm512_dpwssd_epi32(a, w2, x->p[2]);
-    a = _mm512_dpwssd_epi32(a, w3, x->p[3]);
+    a = waste_vq_add_pairs(a, w0, x->p[0]);
+    a = waste_vq_add_pairs(a, w1, x->p[1]);
+    a = waste_vq_add_pairs(a, w2, x->p[2]);
+    a = waste_vq_add_pairs(a, w3, x->p[3]);
     return _mm512_add_epi32(a, a);
-}
-
-/* Byte 3 of each lane of two vectors, then byte 2. */
-static const uint8_t HIGH_THEN_LOW[64] = {
-    3,  7,  11, 15, 19, 23, 27, 31, 35, 39,  43,  47,  51,  55,  59,  63,
-    67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119, 123, 127,
-    2,  6,  10, 14, 18, 22, 26, 30, 34, 38,  42,  46,  50,  54,  58,  62,
-    66, 70, 74, 78, 82, 86, 90, 94, 98, 102, 106, 110, 114, 118, 122, 126};
-
-/* The byte planes of 64 entries. */
-static inline void put_planes(unsigned char *high, unsigned char *low, const __m512i *a,
-                              __m512i pick)
-{
-    const __m512i p = _mm512_permutex2var_epi8(a[0], pick, a[1]);
-    const __m512i q = _mm512_permutex2var_epi8(a[2], pick, a[3]);
-
-    _mm512_storeu_si512(high, _mm512_shuffle_i64x2(p, q, 0x44));
-    _mm512_storeu_si512(low, _mm512_shuffle_i64x2(p, q, 0xEE));
 }
 
 /* Tables of n positions; two at a time share the loads of the books. */
@@ -74,8 +225,7 @@ static inline __attribute__((always_inline)) void build(unsigned char *to, const
                                                         int stages, int groups)
 {
     const __m256 by = _mm256_set1_ps(scale);
-    const size_t plane = 64 * (size_t)groups, position = 2 * plane * (size_t)stages;
-    const __m512i pick = waste_vq_load(HIGH_THEN_LOW);
+    const size_t stage = 128 * (size_t)groups, position = stage * (size_t)stages;
     int64_t v;
     int s, g, k;
 
@@ -87,7 +237,6 @@ static inline __attribute__((always_inline)) void build(unsigned char *to, const
 
         for (s = 0; s < stages; s++)
             for (g = 0; g < groups; g++, q += 512) {
-                const size_t at = (size_t)s * 2 * plane + 64 * (size_t)g;
                 __m512i a0[4], a1[4];
 
                 for (k = 0; k < 4; k++) {
@@ -99,8 +248,8 @@ static inline __attribute__((always_inline)) void build(unsigned char *to, const
                     a0[k] = dots(&x0, w0, w1, w2, w3);
                     a1[k] = dots(&x1, w0, w1, w2, w3);
                 }
-                put_planes(t0 + at, t0 + at + plane, a0, pick);
-                put_planes(t1 + at, t1 + at + plane, a1, pick);
+                put64(t0 + (size_t)s * stage, g, groups, a0);
+                put64(t1 + (size_t)s * stage, g, groups, a1);
             }
     }
 }
@@ -118,45 +267,38 @@ void waste_vq_build(unsigned char *to, const waste_vq_geometry *g, const waste_v
 
 /* ---- lookups ------------------------------------------------------------------------ */
 
-/* gcc 12 loads a table again for each vpermt2b unless it believes that the registers
+/* gcc 12 loads a table again for each lookup unless it believes that the registers
  * were just written. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define KEEP(a, b, c, d) __asm__("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d))
+#define KEEP(t) __asm__("" : "+v"((t)[0]), "+v"((t)[1]), "+v"((t)[2]), "+v"((t)[3]))
 #else
-#define KEEP(a, b, c, d) (void)0
+#define KEEP(t) (void)0
 #endif
 
+static inline __attribute__((always_inline)) void load_table(__m512i *t, const unsigned char *p)
+{
+    int i;
+
+#pragma GCC unroll 8
+    for (i = 0; i < 8; i++) t[i] = waste_vq_load(p + 64 * i);
+    KEEP(t);
+    KEEP(t + 4);
+}
+
 /* Sums of one row block over the positions of a table block: 32 bits each, rows in
- * the order that `rows_in_order` undoes. */
+ * the order that waste_vq_rows undoes. */
 typedef struct sums {
     __m512i d[4];
 } sums;
-
-/* One stage of one row block: 64 lookups in both planes, joined to 16 bits. */
-static inline __attribute__((always_inline)) void look(__m512i i, __m512i h0, __m512i h1,
-                                                       __m512i h2, __m512i h3, __m512i l0,
-                                                       __m512i l1, __m512i l2, __m512i l3,
-                                                       int first, __m512i *lo, __m512i *hi)
-{
-    const __mmask64 upper = _mm512_movepi8_mask(i);
-    const __m512i h = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(h0, i, h1),
-                                             _mm512_permutex2var_epi8(h2, i, h3));
-    const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(l0, i, l1),
-                                             _mm512_permutex2var_epi8(l2, i, l3));
-    const __m512i a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h);
-
-    *lo = first ? a : _mm512_add_epi16(*lo, a);
-    *hi = first ? b : _mm512_add_epi16(*hi, b);
-}
 
 static inline __attribute__((always_inline)) void widen(sums *s, __m512i lo, __m512i hi)
 {
     const __m512i even = _mm512_set1_epi32(1), odd = _mm512_set1_epi32(1 << 16);
 
-    s->d[0] = _mm512_dpwssd_epi32(s->d[0], lo, even);
-    s->d[1] = _mm512_dpwssd_epi32(s->d[1], lo, odd);
-    s->d[2] = _mm512_dpwssd_epi32(s->d[2], hi, even);
-    s->d[3] = _mm512_dpwssd_epi32(s->d[3], hi, odd);
+    s->d[0] = waste_vq_add_pairs(s->d[0], lo, even);
+    s->d[1] = waste_vq_add_pairs(s->d[1], lo, odd);
+    s->d[2] = waste_vq_add_pairs(s->d[2], hi, even);
+    s->d[3] = waste_vq_add_pairs(s->d[3], hi, odd);
 }
 
 /* The lines of one position in two row blocks. A macro: gcc takes a function that does
@@ -185,62 +327,37 @@ static inline __attribute__((always_inline)) void pass_bytes(
         if (far) PREFETCH(far + v * WASTE_VQ_INDEX_ROWS * stages, row_bytes, stages);
 #pragma GCC unroll 3
         for (s = 0; s < stages; s++, t += TABLE) {
-            __m512i h0 = waste_vq_load(t), h1 = waste_vq_load(t + 64), h2 = waste_vq_load(t + 128),
-                    h3 = waste_vq_load(t + 192);
-            __m512i l0 = waste_vq_load(t + 256), l1 = waste_vq_load(t + 320),
-                    l2 = waste_vq_load(t + 384), l3 = waste_vq_load(t + 448);
+            __m512i e[8];
 
-            KEEP(h0, h1, h2, h3);
-            KEEP(l0, l1, l2, l3);
-            look(waste_vq_load(p0 + WASTE_VQ_INDEX_ROWS * s), h0, h1, h2, h3, l0, l1, l2, l3,
-                 s == 0, &a_lo, &a_hi);
-            look(waste_vq_load(p1 + WASTE_VQ_INDEX_ROWS * s), h0, h1, h2, h3, l0, l1, l2, l3,
-                 s == 0, &b_lo, &b_hi);
+            load_table(e, t);
+            look256(p0 + WASTE_VQ_INDEX_ROWS * s, e, s == 0, &a_lo, &a_hi);
+            look256(p1 + WASTE_VQ_INDEX_ROWS * s, e, s == 0, &b_lo, &b_hi);
         }
         widen(a, a_lo, a_hi);
         widen(b, b_lo, b_hi);
     }
 }
 
-static inline __attribute__((always_inline)) void look64(__m512i i, __m512i h, __m512i l,
-                                                         __m512i *lo, __m512i *hi, int first)
-{
-    const __m512i x = _mm512_permutexvar_epi8(i, h), y = _mm512_permutexvar_epi8(i, l);
-    const __m512i a = _mm512_unpacklo_epi8(y, x), b = _mm512_unpackhi_epi8(y, x);
-
-    *lo = first ? a : _mm512_add_epi16(*lo, a);
-    *hi = first ? b : _mm512_add_epi16(*hi, b);
-}
-
-/* The same with four 6-bit indices; a lookup ignores the upper two bits of its index. */
+/* The same with four 6-bit indices (docs/format.md 5.5). */
 static inline __attribute__((always_inline)) void pass_packed(
     sums *a, sums *b, const unsigned char *p0, const unsigned char *p1, const unsigned char *t,
     int64_t n, const unsigned char *far, size_t row_bytes)
 {
     int64_t v;
-    int k;
 
     for (v = 0; v < n; v++, p0 += 192, p1 += 192, t += POSITION) {
-        const __m512i h0 = waste_vq_load(t), l0 = waste_vq_load(t + 64),
-                      h1 = waste_vq_load(t + 128), l1 = waste_vq_load(t + 192);
-        const __m512i h2 = waste_vq_load(t + 256), l2 = waste_vq_load(t + 320),
-                      h3 = waste_vq_load(t + 384), l3 = waste_vq_load(t + 448);
+        __m512i e[8], lo, hi;
 
         if (far) PREFETCH(far + v * 192, row_bytes, 3);
-#pragma GCC unroll 2
-        for (k = 0; k < 2; k++) {
-            const unsigned char *p = k ? p1 : p0;
-            __m512i i[4], lo, hi;
-
-            waste_vq_unpack6(p, i);
-            look64(i[0], h0, l0, &lo, &hi, 1);
-            look64(i[1], h1, l1, &lo, &hi, 0);
-            look64(i[2], h2, l2, &lo, &hi, 0);
-            look64(i[3], h3, l3, &lo, &hi, 0);
-            widen(k ? b : a, lo, hi);
-        }
+        load_table(e, t);
+        look_packed(p0, e, &lo, &hi);
+        widen(a, lo, hi);
+        look_packed(p1, e, &lo, &hi);
+        widen(b, lo, hi);
     }
 }
+
+/* ---- a table block over a range of row blocks ------------------------------------------ */
 
 static inline void fold(float *acc, const sums *s, float unit)
 {
@@ -249,8 +366,6 @@ static inline void fold(float *acc, const sums *s, float unit)
 
     for (i = 0; i < 4; i++) waste_vq_add(acc + 16 * i, s->d[i], u);
 }
-
-/* ---- a table block over a range of row blocks ------------------------------------------ */
 
 /* acc: [last - first][64] sums, in the order of the lookups. */
 static inline __attribute__((always_inline)) void apply_span(const waste_vq_span *r, float *acc,
@@ -322,23 +437,6 @@ void waste_vq_apply(const waste_vq_geometry *g, const waste_vq_span *r, float *a
         apply3(r, acc, t, unit, v0, n, ahead);
     else
         apply2(r, acc, t, unit, v0, n, ahead);
-}
-
-/* 64 sums as rows: 16-bit unpacking left rows 16q..16q+7 alternating in vectors 0
- * and 1, 16q+8..16q+15 in 2 and 3, q being a quarter of a vector. */
-void waste_vq_rows(const float *acc, __m512 *r)
-{
-    const __m512 z0 = _mm512_loadu_ps(acc), z1 = _mm512_loadu_ps(acc + 16);
-    const __m512 z2 = _mm512_loadu_ps(acc + 32), z3 = _mm512_loadu_ps(acc + 48);
-    const __m512 a = _mm512_unpacklo_ps(z0, z1), b = _mm512_unpackhi_ps(z0, z1);
-    const __m512 c = _mm512_unpacklo_ps(z2, z3), d = _mm512_unpackhi_ps(z2, z3);
-    const __m512 ab0 = _mm512_shuffle_f32x4(a, b, 0x44), ab1 = _mm512_shuffle_f32x4(a, b, 0xEE);
-    const __m512 cd0 = _mm512_shuffle_f32x4(c, d, 0x44), cd1 = _mm512_shuffle_f32x4(c, d, 0xEE);
-
-    r[0] = _mm512_shuffle_f32x4(ab0, cd0, 0x88);
-    r[1] = _mm512_shuffle_f32x4(ab0, cd0, 0xDD);
-    r[2] = _mm512_shuffle_f32x4(ab1, cd1, 0x88);
-    r[3] = _mm512_shuffle_f32x4(ab1, cd1, 0xDD);
 }
 
 #endif

@@ -2,7 +2,7 @@
  * of a record in planes. See kernels_avx512_vq.h. */
 #include "kernels/kernels_avx512_vq.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <math.h>
 
@@ -61,13 +61,15 @@ void waste_vq_pack_books(void *to, const waste_vq_geometry *g, const float *cons
 
 /* ---- planar indices ------------------------------------------------------------- */
 
+#if WASTE_HAVE_AVX512
+
 static const uint8_t THREES[64] = {0,   3,   6,   9,   12,  15,  18,  21,  24,  27,  30,  33,  36,
                                    39,  42,  45,  48,  51,  54,  57,  60,  63,  66,  69,  72,  75,
                                    78,  81,  84,  87,  90,  93,  96,  99,  102, 105, 108, 111, 114,
                                    117, 120, 123, 126, 129, 132, 135, 138, 141, 144, 147, 150, 153,
                                    156, 159, 162, 165, 168, 171, 174, 177, 180, 183, 186, 189};
 
-/* 64 rows of three __m512i become three runs of 64. to may be from. */
+/* 64 rows of three bytes become three runs of 64. to may be from. */
 static inline void planes3(unsigned char *to, const unsigned char *from)
 {
     const __m512i a = waste_vq_load(from), b = waste_vq_load(from + 64),
@@ -82,6 +84,42 @@ static inline void planes3(unsigned char *to, const unsigned char *from)
         at = _mm512_add_epi8(at, _mm512_set1_epi8(1));
     }
 }
+
+#else
+
+/* Where byte j of 16 rows of three is in each of three vectors; 128: not in that one. */
+static const uint8_t THIRDS[3][3][16] = {
+    {{0, 3, 6, 9, 12, 15, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128},
+     {128, 128, 128, 128, 128, 128, 2, 5, 8, 11, 14, 128, 128, 128, 128, 128},
+     {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 1, 4, 7, 10, 13}},
+    {{1, 4, 7, 10, 13, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128},
+     {128, 128, 128, 128, 128, 0, 3, 6, 9, 12, 15, 128, 128, 128, 128, 128},
+     {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 2, 5, 8, 11, 14}},
+    {{2, 5, 8, 11, 14, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128},
+     {128, 128, 128, 128, 128, 1, 4, 7, 10, 13, 128, 128, 128, 128, 128, 128},
+     {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 0, 3, 6, 9, 12, 15}}};
+
+/* 64 rows of three bytes become three runs of 64. to may be from. */
+static inline void planes3(unsigned char *to, const unsigned char *from)
+{
+    __m128i v[12];
+    int r, j;
+
+    for (j = 0; j < 12; j++) v[j] = _mm_loadu_si128((const void *)(from + 16 * j));
+    for (j = 0; j < 3; j++) {
+        const __m128i a = _mm_loadu_si128((const void *)THIRDS[j][0]);
+        const __m128i b = _mm_loadu_si128((const void *)THIRDS[j][1]);
+        const __m128i c = _mm_loadu_si128((const void *)THIRDS[j][2]);
+
+        for (r = 0; r < 4; r++)
+            _mm_storeu_si128((void *)(to + 64 * j + 16 * r),
+                             _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(v[3 * r], a),
+                                                       _mm_shuffle_epi8(v[3 * r + 1], b)),
+                                          _mm_shuffle_epi8(v[3 * r + 2], c)));
+    }
+}
+
+#endif
 
 static inline void planes2(unsigned char *to, const unsigned char *from)
 {

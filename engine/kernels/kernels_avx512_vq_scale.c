@@ -4,7 +4,7 @@
  * computed side by side, which costs hardly more than one. */
 #include "kernels/kernels_avx512_vq.h"
 
-#if WASTE_HAVE_AVX512
+#if WASTE_HAVE_AVX512BW
 
 #include <math.h>
 

@@ -3,7 +3,8 @@
  *
  *   kernels [--table NAME] [--only TEXT] [--pool MIB]
  *
- *   --table   avx512, avx2 or plain; default: the one that would be chosen
+ *   --table   avx512, avx512bw, avx2, neon-dotprod, neon or plain; default: the one that
+ *             would be chosen
  *   --only    lines whose name contains TEXT
  *   --pool    MiB of distinct weights that "ram" streams over (1024)
  *

@@ -1005,6 +1005,12 @@ static void tables_are_chosen_by_name_and_cpu(void **state)
     assert_null(k.pack_record);
     assert_false(waste_kernels_named(&k, "avx512", 0));
     assert_false(waste_kernels_named(&k, "avx512", WASTE_CPU_AVX2));
+    assert_false(waste_kernels_named(&k, "avx512", WASTE_CPU_AVX2 | WASTE_CPU_AVX512BW));
+    assert_false(waste_kernels_named(&k, "avx512bw", WASTE_CPU_AVX2));
+    if (waste_kernels_named(&k, "avx512bw", WASTE_CPU_AVX2 | WASTE_CPU_AVX512BW)) {
+        waste_kernels_pick(&k, WASTE_CPU_AVX2 | WASTE_CPU_AVX512BW);
+        assert_string_equal(k.name, "avx512bw");
+    }
     assert_false(waste_kernels_named(&k, "avx2", 0));
     assert_false(waste_kernels_named(&k, "AVX2", WASTE_CPU_AVX2 | WASTE_CPU_AVX512));
     assert_false(waste_kernels_named(&k, "", 0));
@@ -1023,6 +1029,46 @@ static void tables_are_chosen_by_name_and_cpu(void **state)
         assert_string_equal(k.name, "avx2");
     }
 }
+
+#if !defined(__aarch64__)
+/* With byte planes or whole entries, and whatever multiplies: one table's experts are the
+ * other's. */
+static void both_avx512_tables_agree_on_experts(void **state)
+{
+    enum { N = 40, W = 136, IN = 72 };
+    static const waste_quant q[] = {
+        {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
+    char one[] = "avx512", other[] = "avx512bw";
+    void *names[2] = {one, other};
+    float *h[2], *y[2];
+    expert e;
+    (void)state;
+
+    for (int j = 0; j < 2; j++) {
+        h[j] = malloc(N * W * sizeof(float));
+        y[j] = malloc(N * IN * sizeof(float));
+    }
+    for (size_t g = 0; g < 3; g++) {
+        for (int j = 0; j < 2; j++) {
+            take(&names[j]);
+            seed = 78; /* the same expert */
+            expert_new(&e, q[g], W, IN);
+            for (size_t i = 0; i < (size_t)N * IN; i++) e.x[i] = value(OUTLIERS, i);
+            run_up(&fast, &e, 0, N, h[j]);
+            e.a.h = h[j];
+            run_down(&fast, &e, N, y[j]);
+            e.a.h = e.h;
+            expert_free(&e);
+        }
+        same_bits(h[0], h[1], N * W);
+        same_bits(y[0], y[1], N * IN);
+    }
+    for (int j = 0; j < 2; j++) {
+        free(h[j]);
+        free(y[j]);
+    }
+}
+#endif
 
 /* Trunk sums are the same integers in every fast table. */
 static void fast_tables_agree_on_the_trunk(void **state)
@@ -1078,7 +1124,7 @@ int main(void)
 #if defined(__aarch64__)
     static char neon[] = "neon", dotprod[] = "neon-dotprod";
 #else
-    static char avx512[] = "avx512", avx2[] = "avx2";
+    static char avx512[] = "avx512", avx512bw[] = "avx512bw", avx2[] = "avx2";
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_are_chosen_by_name_and_cpu),
@@ -1087,7 +1133,9 @@ int main(void)
         TRUNK(dotprod), /* the rest is neon's */
 #else
         ALL(avx512),
+        ALL(avx512bw),
         ALL(avx2),
+        cmocka_unit_test(both_avx512_tables_agree_on_experts),
 #endif
         cmocka_unit_test(fast_tables_agree_on_the_trunk),
     };
