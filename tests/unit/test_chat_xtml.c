@@ -4,6 +4,7 @@
 #include "chat_talk.h"
 
 #include "base/utf8.h"
+#include "emulated.h"
 #include "text/reply_json.h"
 
 /* ---- golden prompts ---------------------------------------------------- */
@@ -396,6 +397,7 @@ static void no_words_change_the_structure(void **state)
     static const char *const marks[] = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
     uint32_t round;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
 
     for (round = 0; round < 3000; round++) {
         waste_segments calm = make_prompt(round, 1, 1), evil = make_prompt(round, round * 7 + 3, 0);

@@ -18,6 +18,12 @@
 
 enum { VOCAB = MODEL_VOCAB, THREADS = 8, LENGTH = 150 };
 
+/* Of a sequence, at most LENGTH: more than one block of latents. */
+static int length(void)
+{
+    return emulated() ? 70 : LENGTH;
+}
+
 static model_files k3, kda, plain;
 
 static int write_models(void **state)
@@ -82,8 +88,8 @@ static void *work(void *ctx)
     int at, i;
 
     w->st = waste_seq_new(&s, w->m, NULL);
-    for (at = 0; at < LENGTH && !w->st; at += w->step) {
-        const int n = LENGTH - at < w->step ? LENGTH - at : w->step;
+    for (at = 0; at < length() && !w->st; at += w->step) {
+        const int n = length() - at < w->step ? length() - at : w->step;
 
         for (i = 0; i < n; i++) rows[i] = (waste_row){s, token_of(w, at + i), w->logits[at + i]};
         w->st = waste_step(w->m, rows, (size_t)n, &cancel, NULL, NULL);
@@ -144,7 +150,7 @@ static void same_bits(const model_files *f)
         }
     }
     waste_model_stats_get(m, &s);
-    assert_int_equal(s.tokens, rounds * THREADS * LENGTH);
+    assert_int_equal(s.tokens, rounds * THREADS * length());
     waste_model_close(m);
 }
 
@@ -152,6 +158,7 @@ static void threads_get_the_bits_of_one_alone(void **state)
 {
     (void)state;
     same_bits(&k3);
+    if (emulated()) return;
     same_bits(&kda);
     same_bits(&plain);
 }
@@ -161,7 +168,7 @@ static void who_is_cancelled_leaves_the_others_untouched(void **state)
 {
     waste_model *m = open_model(&k3);
     uint64_t before;
-    const int rounds = emulated() ? 4 : 30;
+    const int rounds = emulated() ? 2 : 30;
     int i, round, cancelled = 0;
     waste_model_stats s;
     (void)state;
@@ -481,6 +488,6 @@ int main(void)
         cmocka_unit_test(a_cancelled_batch_says_so),
     };
 
-    emulated_say("1 round instead of 3 of threads together, 4 instead of 30 of cancelled ones");
+    emulated_say("one model of three, shorter sequences, fewer rounds");
     return cmocka_run_group_tests(tests, write_models, remove_models);
 }

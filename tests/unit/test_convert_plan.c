@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/plat.h"
 #include "convert/disk.h"
+#include "emulated.h"
 #include "lib/checkpoint.h"
 
 static char source[256], target[300];
@@ -315,6 +316,7 @@ static void a_full_disk_loses_nothing(void **state)
     waste_status st;
     size_t i;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     clean(CKPT_SHARDS, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     for (i = 0; i < sizeof names / sizeof *names; i++) {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/cpu.h"
+#include "emulated.h"
 #include "internal.h"
 #include "model/forward.h"
 #include "model_files.h"
@@ -88,6 +89,12 @@ static void run_mixed(waste_model *m, float *logits, int chunk)
     for (i = 0; i < 3; i++) waste_seq_free(s[i]);
 }
 
+/* Under an emulator the model of MLA alone has f16, those with KDA have f32. */
+static int left_out(model_kind kind, waste_kv kv)
+{
+    return emulated() && (kind == MODEL_PLAIN) != (kv == WASTE_KV_F16);
+}
+
 static void check_grouping(waste_kv kv)
 {
     static const model_kind kinds[] = {MODEL_K3, MODEL_PLAIN, MODEL_KDA};
@@ -98,6 +105,7 @@ static void check_grouping(waste_kv kv)
     waste_model *m;
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (left_out(kinds[i], kv)) continue;
         model_write(&f, kinds[i]);
         m = open_as(&f, kv);
         run(m, want, 0);
@@ -137,12 +145,16 @@ static void grouping_changes_no_bit(void **state)
  * in use; the bits of each table of kernels are its own. */
 static void no_budget_changes_a_bit(void **state)
 {
-    static const char *const kernels[] = {"plain", "avx2", "avx512"};
+#if defined(__aarch64__)
+    static const char *const kernels[] = {"plain", "neon"};
+#else
+    static const char *const kernels[] = {"plain", "avx2", "avx512bw", "avx512"};
+#endif
     const size_t bytes = LENGTH * VOCAB * sizeof(float);
     float *want = malloc(bytes), *got = malloc(bytes);
     (void)state;
 
-    for (size_t i = 0; i < 3 * 2; i++) {
+    for (size_t i = 0; i < 2 * (sizeof kernels / sizeof *kernels); i++) {
         waste_model_options o = {.context = LENGTH, .kernels = kernels[i / 2]};
         model_files f;
         waste_model *m;
@@ -291,7 +303,7 @@ static void lookahead_reads_ahead_and_changes_no_bit(void **state)
     (void)state;
 
     model_write(&f, MODEL_K3);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i += emulated() ? 2 : 1) {
         waste_model_stats s;
 
         m = open_with(&f, widths[i], 0);
@@ -430,5 +442,6 @@ int main(void)
         cmocka_unit_test(a_hanging_read_does_not_delay_an_interrupt),
         cmocka_unit_test(a_failing_read_breaks_the_sequence_alone),
     };
+    emulated_say("fewer combinations of models, latents and lookahead");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

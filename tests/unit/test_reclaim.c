@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/plat.h"
 #include "convert/disk.h"
+#include "emulated.h"
 #include "lib/checkpoint.h"
 
 static char source[256], target[300];
@@ -190,6 +191,7 @@ static void a_dry_run_deletes_nothing(void **state)
     uint64_t all, last = 0;
     int n = 0;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     clean(CKPT_SHARDS);
     all = waste_disk_dir_bytes(source);
     assert_int_equal(waste_convert_open(&c, source, target, &dry, &err), WASTE_OK);
@@ -214,6 +216,7 @@ static void an_interrupted_one_is_gone_on_with(void **state)
     uint64_t want[5], got[5];
     int i;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     clean(CKPT_SHARDS);
     expect(run(NULL, NULL, 0, &err), WASTE_DONE, &err, "");
     whole(want);
@@ -250,6 +253,7 @@ static void what_nobody_reads_holds_its_shard(void **state)
     const waste_convert_options trial = {.reclaim = "on", .layers = "1"};
     waste_error err;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     /* the block for multi-token prediction, in the last shard */
     clean(CKPT_SHARDS | CKPT_DEEPSEEK);
     expect(run(&on, NULL, 0, &err), WASTE_DONE, &err, "");
@@ -337,6 +341,7 @@ static void an_unsound_bank_keeps_its_shards(void **state)
     char *bank, path[700];
     size_t n;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     clean(CKPT_SHARDS);
     expect(run(&plain, "codebooks", 2, &err), WASTE_OK, &err, "");
     snprintf(path, sizeof path, "%s/.convert/experts-L1.bin", target);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "emulated.h"
 #include "fixture_files.h"
 #include "store/cache.h"
 
@@ -150,6 +151,7 @@ static void kimi_linear_hits(void **state)
     static const double want[][2] = {
         {0.03, 35.0}, {0.06, 47.8}, {0.12, 60.5}, {0.24, 73.5}, {0.48, 86.9}};
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     replay("kimi_linear.bin", want, sizeof want / sizeof *want);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "emulated.h"
 #include "internal.h"
 #include "model/state.h"
 #include "model_files.h"
@@ -114,11 +115,12 @@ static void fork_equals_a_run_of_its_own(void **state)
     size_t i;
 
     (void)state;
-    for (k = 0; k < 6; k++) {
+    for (k = 0; k < 6; k += emulated() ? 3 : 1) {
         waste_model *m =
             open_as(&files[k % 3], WASTE_PRECISION_FAST, k < 3 ? WASTE_KV_F32 : WASTE_KV_F16);
 
-        for (i = 0; i < sizeof at / sizeof *at; i++) fork_at(m, at[i], (int)i % 2);
+        for (i = 0; i < sizeof at / sizeof *at; i += emulated() ? 5 : 1)
+            fork_at(m, at[i], (int)i % 2);
         assert_int_equal(m->sequence_bytes, 0);
         waste_model_close(m);
     }
@@ -385,10 +387,10 @@ static void loaded_equals_computed(void **state)
     int k;
 
     (void)state;
-    for (k = 0; k < 6; k++) {
+    for (k = 0; k < 6; k += emulated() ? 3 : 1) {
         const waste_kv kv = k < 3 ? WASTE_KV_F32 : WASTE_KV_F16;
 
-        for (i = 0; i < sizeof at / sizeof *at; i++) {
+        for (i = 0; i < sizeof at / sizeof *at; i += emulated() ? 2 : 1) {
             waste_model *m = open_as(&files[k % 3], WASTE_PRECISION_FAST, kv), *later;
             waste_seq *s = open_seq(m);
 
@@ -751,5 +753,6 @@ int main(void)
         cmocka_unit_test(resting_ones_make_room_oldest_first),
     };
 
+    emulated_say("one model of three, cut at fewer places");
     return cmocka_run_group_tests(tests, write_models, remove_models);
 }

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "emulated.h"
 #include "text/tokenizer.h"
 
 #define GOLDEN "tests/golden/tokenizer"
@@ -211,7 +212,7 @@ static void every_character_is_classed_as_by_tiktoken(void **state)
     write_pairs();
     t = open_tokenizer(PAIRS);
     assert_in_range(n, 200, 2000);
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n; i += emulated() ? 5 : 1) {
         const waste_json *block = waste_json_at(blocks, i);
         uint32_t first = (uint32_t)int_of(waste_json_get(block, "first"));
         waste_error err = {0};
@@ -235,5 +236,7 @@ int main(void)
         cmocka_unit_test(corpus_matches_tiktoken),
         cmocka_unit_test(every_character_is_classed_as_by_tiktoken),
     };
+
+    emulated_say("one block of characters in five");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "convert/vq.h"
+#include "emulated.h"
 #include "kernels/quant.h"
 
 static const waste_quant vq3r = {3, 8, 256, 64, 8, 3}, vq4p = {4, 8, 64, 64, 6, 3};
@@ -152,6 +153,7 @@ static void trains_to_the_error_the_recipe_gives(void **state)
     waste_vq_random r = {5};
     double before, e;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     before = energy(fresh, n * 8);
     assert_int_equal(waste_vq_train(b, &vq3r, x, n, &r, NULL, &err), WASTE_OK);
     waste_vq_encode(b, fresh, n, index);

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "convert/vq_beam.h"
 #include "convert/vq_books.h"
+#include "emulated.h"
 #include "lib/weights.h"
 
 static const waste_quant geometry[] = {
@@ -154,6 +155,7 @@ static void every_core_follows_the_rule(void **state)
     size_t c, g, b, v;
     int wild;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     for (c = 0; c < 3; c++) {
         const waste_vq_core *core = waste_vq_core_named(names[c], waste_cpu_features());
         if (!core) continue;
@@ -307,6 +309,7 @@ static void a_wider_beam_finds_better_sums(void **state)
     waste_vq_books *b = malloc(sizeof *b);
     size_t g, i;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     for (i = 0; i < n * 8; i++) x[i] *= 50;
     for (g = 0; g < 2; g++) {
         waste_vq_coder *c = coder_of(waste_vq_core_pick(waste_cpu_features())->name, geometry + g);
@@ -339,6 +342,7 @@ static void long_vectors_lose_next_to_nothing(void **state)
     size_t i, k;
     int s, d, j;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     for (k = 0; k < 5; k++) {
         waste_vq_books_universal(b, geometry);
         for (s = 0; s < 3; s++)

@@ -12,6 +12,7 @@
 #include "convert/vq_books.h"
 #include "convert/vq_choice.h"
 #include "convert/vq_joint.h"
+#include "emulated.h"
 #include "kernels/quant.h"
 #include "lib/weights.h"
 
@@ -97,6 +98,7 @@ static void training_beats_where_it_started(void **state)
     const waste_quant *q[] = {&vq3r, &vq4p};
     int i;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     for (i = 0; i < 2; i++) {
         waste_vq_team t = team_of(q[i], 2);
         waste_vq_random r = {1};
@@ -186,6 +188,7 @@ static void only_heavy_tails_get_books_of_their_own(void **state)
     waste_vq_books *universal = malloc(sizeof *universal), *b;
     int i;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     waste_vq_books_universal(universal, &vq4p);
     for (i = 0; i < 4; i++) {
         if (WEIGHTS_SLOW && want[i].own) continue;
@@ -213,6 +216,7 @@ static void stops_when_asked_and_when_memory_is_out(void **state)
     waste_vq_random r = {1};
     waste_error err = {0};
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     assert_int_equal(waste_vq_choice_make(b, &vq4p, x, n, &r, &t, &cancel, &err), WASTE_CANCELLED);
     assert_int_equal(waste_mem_used(), before);
     for (k = 1; k <= 6; k++) {

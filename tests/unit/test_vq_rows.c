@@ -14,6 +14,7 @@
 #include "convert/vq_books.h"
 #include "convert/vq_choice.h"
 #include "convert/vq_rows.h"
+#include "emulated.h"
 #include "kernels/quant.h"
 #include "lib/weights.h"
 #include "store/record.h"
@@ -316,6 +317,7 @@ static void reaches_its_goals_on_every_kind_of_weights(void **state)
     waste_error err = {0};
     int kind, i;
     (void)state;
+    emulated_skip(EMULATED_TOO_LONG);
     for (kind = 0; kind < WEIGHTS_KINDS; kind++) {
         float *w, *x;
         if (WEIGHTS_SLOW && kind != WEIGHTS_NORMAL) continue;
