@@ -3,7 +3,7 @@
 #   make            build/waste.so and build/libwaste.a
 #   make demo       install what is missing, build, convert the demo model, ask it
 #   make test       install what is missing, build, run every test (ends in prove's summary)
-#   make arm64      the unit tests on aarch64, under qemu-user
+#   make arm64      of these the unit tests on aarch64, under qemu-user
 #   make asan|ubsan|tsan   the same suite in its own build folder
 #   make lint       formatting and static analysis
 #   make install    PREFIX=/usr/local
@@ -106,15 +106,17 @@ clean:
 DEB_BUILD := gcc libc6-dev binutils libsqlite3-dev sqlite3 libjansson-dev libdeflate-dev
 DEB_TEST := $(DEB_BUILD) libcmocka-dev perl python3 unicode-data pkg-config strace
 
-# $(call install,packages): nothing when all are there; apt-get otherwise.
+# $(call install,packages[,optional]): nothing when all are there; apt-get otherwise.
+# For what is optional nobody is asked for a password, and no mirror is waited for long.
 define install
 	@missing=; for p in $(1); do \
 	  dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	test -z "$$missing" && exit 0; \
 	command -v apt-get >/dev/null || { echo "please install the equivalents of:$$missing"; exit 0; }; \
-	sudo=; test "$$(id -u)" = 0 || sudo=sudo; \
+	sudo=; test "$$(id -u)" = 0 || sudo='sudo$(if $(2), -n)'; \
 	echo "installing:$$missing"; \
-	$$sudo apt-get update -qq && \
+	$(if $(2),timeout 120) $$sudo apt-get update -qq && \
+	$(if $(2),timeout 300 $$sudo apt-get install -y -qq --no-install-recommends --download-only $$missing >/dev/null && )\
 	DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 endef
 

@@ -11,6 +11,7 @@ UNIT_BIN := $(UNIT_SRC:%.c=$(BUILD)/%)
 TOOL_BIN := $(TOOL_SRC:%.c=$(BUILD)/%)
 FAULT_SHIM := $(if $(filter Linux,$(shell uname -s)),$(BUILD)/tests/fault/shim.so)
 PY_TESTS := $(sort $(wildcard tests/*/test_*.py))
+NEON_TEST := tests/arm/test_neon.py
 PROVE ?= prove
 
 $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libwaste.a $(JANSSON_A)
@@ -30,13 +31,14 @@ $(BUILD)/tests/fault/shim.so: tests/fault/shim.c
 	$(call say,CC $<)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -pthread $< -o $@ -ldl
 
-test: deps-test
+test: deps-test deps-arm64
 	$(MAKE) $(JOBS) check
 
-# The suite itself, without installing anything.
-check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM)
+# The suite itself, without installing anything. Under a sanitizer nothing is run on
+# aarch64; otherwise that takes the longest, and so begins first.
+check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM) $(if $(SANITIZE),,arm64-build)
 	CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1 WASTE_TEST_BUILD=$(BUILD) \
-	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(UNIT_BIN) $(PY_TESTS)
+	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(NEON_TEST) $(UNIT_BIN) $(filter-out $(NEON_TEST),$(PY_TESTS))
 
 include tests/arm/arm.mk
 

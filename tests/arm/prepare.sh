@@ -23,9 +23,9 @@ mkdir -p "$dir/apt/lists/partial" "$dir/apt/cache/archives/partial" "$dir/sysroo
 cd "$dir/apt"
 : >status
 apt() {
-    apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures::=arm64 \
+    timeout 180 apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures::=arm64 \
         -o Dir::State="$dir/apt" -o Dir::State::Lists="$dir/apt/lists" -o Dir::State::status="$dir/apt/status" \
-        -o Dir::Cache="$dir/apt/cache" -o APT::Sandbox::User=root -o Acquire::http::Timeout=30 \
+        -o Dir::Cache="$dir/apt/cache" -o APT::Sandbox::User=root -o Acquire::http::Timeout=30 -o Acquire::Retries=1 \
         ${ARM64_SOURCES:+-o Dir::Etc::SourceList="$ARM64_SOURCES" -o Dir::Etc::SourceParts=-} "$@"
 }
 apt update >log 2>&1 || true # a source without arm64 is no harm if another has it

@@ -18,6 +18,7 @@ import tap
 BUILD = "build-arm64"
 LIBC = "/usr/aarch64-linux-gnu"
 MISSING = os.path.join(tap.ROOT, BUILD, "missing")
+HANGS = 1200  # seconds after which a program is taken to hang
 POINT = re.compile(r"(not )?ok (\d+)(?: - (.*?))?\s*(?:# SKIP ?(.*))?$")
 
 
@@ -28,9 +29,16 @@ def run(name):
     if not os.path.exists(os.path.join(tap.ROOT, path)):
         tap.ok(False, f"{name} was built")
         return []
-    p = subprocess.run(["qemu-aarch64", "-L", LIBC, "-E", f"LD_LIBRARY_PATH={BUILD}/sysroot/usr/lib/aarch64-linux-gnu",
-                        path], cwd=tap.ROOT, capture_output=True, text=True, errors="replace",
-                       env=dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", WASTE_TEST_EMULATED="1"))
+    try:
+        p = subprocess.run(["qemu-aarch64", "-L", LIBC, "-E",
+                            f"LD_LIBRARY_PATH={BUILD}/sysroot/usr/lib/aarch64-linux-gnu", path],
+                           cwd=tap.ROOT, capture_output=True, text=True, errors="replace", timeout=HANGS,
+                           env=dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", WASTE_TEST_EMULATED="1"))
+    except subprocess.TimeoutExpired as e:
+        tap.ok(False, f"{name}: ran to its end")
+        print("# hung for {} s, after\n# {}".format(
+            HANGS, "\n# ".join((e.stdout or b"").decode(errors="replace").splitlines()[-20:])), flush=True)
+        return []
     points, said, plan = [], [], None
     for line in p.stdout.splitlines():
         m = POINT.match(line)
@@ -59,7 +67,7 @@ if platform.machine() in ("aarch64", "arm64"):
 if tap.SANITIZED:
     tap.skip_all("sanitizers run on the machine's own architecture")
 if not os.path.exists(MISSING):
-    tap.skip_all("not built: make arm64")
+    tap.skip_all("not built for aarch64: make check or make arm64 does that")
 with open(MISSING, encoding="utf-8") as f:
     reason = f.read().strip()
 if reason:
