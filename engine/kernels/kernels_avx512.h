@@ -1,7 +1,4 @@
-/* What the AVX-512 files share: slots, and elementwise functions on vectors.
- *
- * A lane's result depends on that lane alone, so a tail computed under a mask has
- * the bits of a full vector. */
+/* What the AVX-512 files share: slots, and operations on vectors. */
 #ifndef WASTE_KERNELS_AVX512_H
 #define WASTE_KERNELS_AVX512_H
 
@@ -122,106 +119,120 @@ static inline void waste_transpose16(__m512 *r)
     }
 }
 
-/* ---- functions of a vector -------------------------------------------------- */
+/* ---- vectors (kernels_vec.h) -------------------------------------------------- */
 
-/* e^x within 2 ulp; underflow is gradual, overflow gives infinity, NaN stays. The
- * rest r after taking out n ln 2 is at most ln 2 / 2: the series to r^7 / 7! is
- * exact to 6e-9. */
-static inline __m512 waste_exp16(__m512 x)
+typedef __m512 vec;
+#define VEC 16
+
+static inline vec vec_set(float x)
 {
-    __m512 n, r, p;
-
-    x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);
-    x = _mm512_min_ps(_mm512_set1_ps(200.0f), x);
-    n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p0f)), 8);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x); /* ln 2 in two parts */
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
-    p = _mm512_set1_ps(1.0f / 5040);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 720));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 120));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
+    return _mm512_set1_ps(x);
 }
 
-static inline __m512 waste_sigmoid16(__m512 x)
+static inline vec vec_load(const float *p)
 {
-    const __m512 one = _mm512_set1_ps(1.0f);
-
-    return _mm512_div_ps(one,
-                         _mm512_add_ps(one, waste_exp16(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+    return _mm512_loadu_ps(p);
 }
 
-/* Lambert's continued fraction, cut after the sixth term, where |x| < 0.7 (exact
- * to 1e-9 there); elsewhere 1 - 2 / (e^2x + 1), which no longer cancels. */
-static inline __m512 waste_tanh16(__m512 x)
+static inline void vec_store(float *p, vec v)
 {
-    const __m512 one = _mm512_set1_ps(1.0f), two = _mm512_set1_ps(2.0f);
-    const __m512 s = _mm512_mul_ps(x, x);
-    __m512 up, down, far;
-
-    up = _mm512_fmadd_ps(_mm512_set1_ps(21.0f), s, _mm512_set1_ps(1260.0f));
-    up = _mm512_mul_ps(x, _mm512_fmadd_ps(up, s, _mm512_set1_ps(10395.0f)));
-    down = _mm512_add_ps(s, _mm512_set1_ps(210.0f));
-    down = _mm512_fmadd_ps(down, s, _mm512_set1_ps(4725.0f));
-    down = _mm512_fmadd_ps(down, s, _mm512_set1_ps(10395.0f));
-    far = _mm512_add_ps(waste_exp16(_mm512_mul_ps(two, x)), one);
-    far = _mm512_sub_ps(one, _mm512_div_ps(two, far));
-    return _mm512_mask_blend_ps(
-        _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(0.7f), _CMP_LT_OQ), far,
-        _mm512_div_ps(up, down));
+    _mm512_storeu_ps(p, v);
 }
 
-/* ln(1 + e^x) = max(x, 0) + ln(1 + t), t = e^-|x|; the logarithm is the series of
- * 2 artanh(t / (2 + t)), whose argument is at most 1/3. */
-static inline __m512 waste_softplus16(__m512 x)
+static inline vec vec_load_n(const float *p, int64_t n)
 {
-    const __m512 t = waste_exp16(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(x)));
-    const __m512 s = _mm512_div_ps(t, _mm512_add_ps(t, _mm512_set1_ps(2.0f)));
-    const __m512 q = _mm512_mul_ps(s, s);
-    __m512 p = _mm512_set1_ps(2.0f / 15);
+    return _mm512_maskz_loadu_ps(waste_lanes16(n), p);
+}
+
+static inline void vec_store_n(float *p, int64_t n, vec v)
+{
+    _mm512_mask_storeu_ps(p, waste_lanes16(n), v);
+}
+
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline vec vec_fnma(vec a, vec b, vec c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline vec vec_min(vec a, vec b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+static inline vec vec_abs(vec v)
+{
+    return _mm512_abs_ps(v);
+}
+
+static inline vec vec_round(vec v)
+{
+    return _mm512_roundscale_ps(v, 8);
+}
+
+static inline vec vec_ldexp(vec v, vec n)
+{
+    return _mm512_scalef_ps(v, n);
+}
+
+static inline vec vec_below(vec x, vec y, vec a, vec b)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, y, _CMP_LT_OQ), b, a);
+}
+
+static inline float vec_sum(vec v)
+{
+    return _mm512_reduce_add_ps(v);
+}
+
+static inline float vec_most(vec v)
+{
+    return _mm512_reduce_max_ps(v);
+}
+
+static inline vec vec_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+}
+
+static inline float vec_half(uint16_t h)
+{
+    return _cvtsh_ss(h);
+}
+
+static inline vec vec_sums(vec *s)
+{
+    vec x, y, p, q;
     int i;
 
-    for (i = 13; i > 0; i -= 2) p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(2.0f / (float)i));
-    return _mm512_fmadd_ps(p, s, _mm512_max_ps(_mm512_setzero_ps(), x));
+    for (i = 0; i < 8; i++)
+        s[i] =
+            _mm512_unpacklo_ps(s[2 * i], s[2 * i + 1]) + _mm512_unpackhi_ps(s[2 * i], s[2 * i + 1]);
+    for (i = 0; i < 4; i++) {
+        const __m512d a = _mm512_castps_pd(s[2 * i]), b = _mm512_castps_pd(s[2 * i + 1]);
+
+        s[i] =
+            _mm512_castpd_ps(_mm512_unpacklo_pd(a, b)) + _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+    }
+    x = _mm512_shuffle_f32x4(s[0], s[1], 0x88);
+    y = _mm512_shuffle_f32x4(s[0], s[1], 0xDD);
+    p = x + y;
+    x = _mm512_shuffle_f32x4(s[2], s[3], 0x88);
+    y = _mm512_shuffle_f32x4(s[2], s[3], 0xDD);
+    q = x + y;
+    return _mm512_shuffle_f32x4(p, q, 0x88) + _mm512_shuffle_f32x4(p, q, 0xDD);
 }
 
-/* kernels.h, waste_act_kind */
-static inline __m512 waste_act16(const waste_act_kind *k, __m512 g, __m512 u)
-{
-    const __m512 s = waste_sigmoid16(g);
-
-    if (!k->situ) return _mm512_mul_ps(_mm512_mul_ps(g, s), u);
-    if (k->linear_beta > 0) {
-        const __m512 b = _mm512_set1_ps(k->linear_beta);
-        u = _mm512_mul_ps(b, waste_tanh16(_mm512_div_ps(u, b)));
-    }
-    g = _mm512_mul_ps(_mm512_set1_ps(k->beta),
-                      waste_tanh16(_mm512_div_ps(g, _mm512_set1_ps(k->beta))));
-    return _mm512_mul_ps(_mm512_mul_ps(g, s), u);
-}
-
-/* ---- sums ------------------------------------------------------------------- */
-
-/* 16 lanes, taken in order; the tree that folds them is fixed. */
-static inline float waste_dot16(const float *a, const float *b, int64_t n)
-{
-    __m512 s = _mm512_setzero_ps(), t = s;
-    int64_t i;
-
-    for (i = 0; i + 32 <= n; i += 32) {
-        s = _mm512_fmadd_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i), s);
-        t = _mm512_fmadd_ps(_mm512_loadu_ps(a + i + 16), _mm512_loadu_ps(b + i + 16), t);
-    }
-    for (; i < n; i += 16) {
-        const __mmask16 m = waste_lanes16(n - i);
-        s = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, a + i), _mm512_maskz_loadu_ps(m, b + i), s);
-    }
-    return _mm512_reduce_add_ps(_mm512_add_ps(s, t));
-}
+#include "kernels/kernels_vec.h"
 
 #endif
 #endif

@@ -149,7 +149,7 @@ static void act_rows(const waste_expert *a, const float *gate, const float *up, 
         if (!m) continue;
         g[i] = _mm512_mul_ps(g[i], scales16(&a->gate, first, m));
         u[i] = _mm512_mul_ps(u[i], scales16(&a->up, first, m));
-        _mm512_mask_storeu_ps(h + first, m, waste_act16(&a->act, g[i], u[i]));
+        _mm512_mask_storeu_ps(h + first, m, vec_act(&a->act, g[i], u[i]));
     }
 }
 
@@ -270,7 +270,7 @@ static void up_many(const waste_expert *a, work *w, const float *const *x, size_
 
             scaled(gate, w->acc + from, &a->gate, first, m, h);
             scaled(v, up + from, &a->up, first, m, h);
-            for (i = 0; i < 16; i++) v[i] = waste_act16(&a->act, gate[i], v[i]);
+            for (i = 0; i < 16; i++) v[i] = vec_act(&a->act, gate[i], v[i]);
             put16(&g, v, first, m, h);
         }
     }

@@ -11,11 +11,10 @@
 
 #include <string.h>
 
-#define BLOCK  WASTE_VQ_BLOCK
-#define ROWS   WASTE_VQ_INDEX_ROWS
-#define LEAST  24 /* inputs from which on this is faster than one at a time (docs/measured.md) */
-#define LINE   64 /* bytes of an entry: 32 inputs of 16 bits */
-#define INLINE static inline __attribute__((always_inline))
+#define BLOCK WASTE_VQ_BLOCK
+#define ROWS  WASTE_VQ_INDEX_ROWS
+#define LEAST 24 /* inputs from which on this is faster than one at a time (docs/measured.md) */
+#define LINE  64 /* bytes of an entry: 32 inputs of 16 bits */
 
 size_t waste_vq_many(size_t n)
 {
