@@ -23,8 +23,6 @@
 #define LEAST 3  /* of them, for that to be faster (docs/measured.md) */
 #define PASS  2  /* positions whose tables they have at a time */
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* 3: three stages of bytes, 2: two, 6: four of 6 bits; 0: left to plain C. */
 static int kind_of(const waste_vq_geometry *g)
 {
@@ -367,13 +365,16 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
         run_matrix(a, &a->up, first, last, x, n, acc + step, 2 * step, side);
         for (i = 0; i < n; i++) {
             float *g = acc + 2 * i * step + (lo - first * ROWS), *u = g + step;
-            const waste_act act = {a->act, g, u, a->h + (int64_t)(at + i) * a->gate.rows + lo};
+            float *h = a->h + (int64_t)(at + i) * a->gate.rows;
 
             for (r = lo; r < hi; r++) {
                 g[r - lo] *= scale_of(&a->gate, r);
                 u[r - lo] *= scale_of(&a->up, r);
             }
-            plain.act(&act, 0, hi - lo);
+            for (r = lo; r < hi; r += VEC)
+                vec_store_n(h + r, hi - r,
+                            vec_act(&a->act, vec_load_n(g + r - lo, hi - r),
+                                    vec_load_n(u + r - lo, hi - r)));
         }
     }
 }

@@ -19,7 +19,7 @@
  *                     containers of tests/tools/mkbig.c is how decoding goes on too
  * What the model is opened with (waste_model_options):
  *   --context N  --sequences N  --precision fast|exact  --kv f32|f16  --verify  --buffered
- *   --io-threads N  --lookahead N  --usage FILE  --threads N  --cpus LIST
+ *   --io-threads N  --lookahead N  --usage FILE  --threads N  --cpus LIST  --kernels NAME
  * The disk: random reads of whole records past the page cache, by 1, 2, 4 and 8
  * threads for --disk-seconds S each (1; 0: not at all), before and after. Memory:
  * reads of --memory MIB (512; 0: not at all) in order, by one thread and by as many as
@@ -708,6 +708,7 @@ static int option(bench *b, const char *name, char *value)
     if (!strcmp(name, "--lookahead")) return integer(value, &o->lookahead);
     if (!strcmp(name, "--threads")) return integer(value, &o->threads);
     if (!strcmp(name, "--cpus")) return (o->cpus = value)[0] != 0;
+    if (!strcmp(name, "--kernels")) return (o->kernels = value)[0] != 0;
     if (!strcmp(name, "--usage")) return (o->usage = value)[0] != 0;
     if (!strcmp(name, "--context")) {
         if (!number(value, 1, 1 << 30, &n)) return 0;

@@ -773,17 +773,16 @@ static void check_conv(int channels, int taps)
     enum { N = 7 };
     static const int of[N] = {0, 0, 1, 0, 1, 1, 0};
     const size_t c = (size_t)channels, r = c * (size_t)(taps - 1);
-    float *w = floats(c * (size_t)taps, PLAIN), *x[2], *ring[2], *rings[2][N];
+    float *w = floats(c * (size_t)taps, PLAIN), *x[3], *ring[3], *rings[3][N];
     waste_conv a = {N, channels, taps, w, NULL, NULL};
 
     x[0] = floats(N * c, PLAIN);
     ring[0] = floats(2 * r, PLAIN);
-    x[1] = malloc(N * c * sizeof(float));
-    ring[1] = malloc(2 * r * sizeof(float) + 4);
-    memcpy(x[1], x[0], N * c * sizeof(float));
-    memcpy(ring[1], ring[0], 2 * r * sizeof(float));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++) {
+        if (i) x[i] = memcpy(malloc(N * c * sizeof(float)), x[0], N * c * sizeof(float));
+        if (i) ring[i] = memcpy(malloc(2 * r * sizeof(float) + 4), ring[0], 2 * r * sizeof(float));
         for (int t = 0; t < N; t++) rings[i][t] = ring[i] + (size_t)of[t] * r;
+    }
     a.x = x[0];
     a.ring = rings[0];
     plain.conv(&a, 0, channels);
@@ -793,7 +792,17 @@ static void check_conv(int channels, int taps)
     fast.conv(&a, 0, channels / 3);
     for (size_t i = 0; i < N * c; i++) within(x[1][i], x[0][i], 2e-6, "conv", (int)i);
     same_bits(ring[0], ring[1], 2 * r);
-    for (int i = 0; i < 2; i++) {
+    /* one row at a time, cut elsewhere */
+    a.n = 1;
+    for (int t = 0; t < N; t++) {
+        a.x = x[2] + (size_t)t * c;
+        a.ring = rings[2] + t;
+        fast.conv(&a, channels - 1, channels);
+        fast.conv(&a, 0, channels - 1);
+    }
+    same_bits(x[2], x[1], N * c);
+    same_bits(ring[2], ring[1], 2 * r);
+    for (int i = 0; i < 3; i++) {
         free(x[i]);
         free(ring[i]);
     }
@@ -905,6 +914,8 @@ static void mla_agrees(void **state)
     check_mla(WASTE_FMT_Q8G, 4, 20, 8, 200, 17, PLAIN);
     check_mla(WASTE_FMT_Q8G, 5, 20, 8, 256, 32, PLAIN);
     check_mla(WASTE_FMT_Q4G, 2, 9, 3, 256, 24, PLAIN);
+    check_mla(WASTE_FMT_Q4G, 3, 16, 16, 192, 16, PLAIN); /* half a group at the end */
+    check_mla(WASTE_FMT_Q8G, 2, 8, 64, 512, 24, PLAIN);
     check_mla(WASTE_FMT_Q3G, 3, 16, 64, 512, 16, PLAIN);
     check_mla(WASTE_FMT_F32, 6, 7, 3, 50, 5, PLAIN);
     check_mla(WASTE_FMT_Q4G, 1, 16, 16, 64, 8, ZEROS);
@@ -918,7 +929,7 @@ static void functions_are_accurate(void **state)
 {
     static const float scales[] = {1e-30f, 1e-3f, 0.7f, 3, 20, 100, 1000};
     enum { N = 700 };
-    float g[N], u[N], y[N];
+    float g[N], u[N], y[N], gated[N];
     waste_act silu = {{0, 0, 0}, g, u, y}, situ = {{1, 4, 25}, g, u, y};
     waste_gate gate = {g, y};
 
@@ -930,6 +941,7 @@ static void functions_are_accurate(void **state)
     }
     fast.gate(&gate, 3, N);
     fast.gate(&gate, 0, 3);
+    memcpy(gated, y, sizeof y);
     for (int i = 0; i < N; i++) {
         const double want = u[i] / (1 + exp(-(double)g[i]));
         within(y[i], (float)want, 1e-6 * fabs(want) + 1.2e-38 * (1 + fabs(u[i])), "gate", i);
@@ -945,12 +957,16 @@ static void functions_are_accurate(void **state)
             4 * tanh(g[i] / 4.0) / (1 + exp(-(double)g[i])) * 25 * tanh(u[i] / 25.0);
         within(y[i], (float)want, 1.5e-6 * fabs(want) + 2e-36, "situ", i);
     }
-    for (int i = 0; i < N; i++) { /* whatever lane it is in */
+    for (int i = 0; i < N; i++) { /* whatever lane it is in, and however many there are */
         float one;
         waste_act a = {{1, 4, 25}, g + i, u + i, &one};
+        waste_gate b = {g + i, &one};
 
         fast.act(&a, 0, 1);
         assert_memory_equal(&one, &y[i], sizeof one);
+        one = u[i];
+        fast.gate(&b, 0, 1);
+        assert_memory_equal(&one, &gated[i], sizeof one);
     }
 }
 
@@ -974,6 +990,13 @@ static void norms_agree(void **state)
         fast.rmsnorm(&a, 0, 2);
         for (size_t i = 0; i < T * (w + 3); i++)
             within(y[1][i], y[0][i], 2e-6 * fabs(y[0][i]) + 1e-30, "norm", (int)i);
+        for (size_t t = 0; t < T; t++) { /* a row alone, in place */
+            waste_rmsnorm b = a;
+
+            b.x = b.y = memcpy(y[0], x + t * (w + 3), w * sizeof *x);
+            fast.rmsnorm(&b, 0, 1);
+            same_bits(y[0], y[1] + t * (w + 3), w);
+        }
         plain.ares(&r, 0, T);
         r.y = y[1];
         fast.ares(&r, 1, T);
