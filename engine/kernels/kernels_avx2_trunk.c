@@ -3,12 +3,12 @@
  * The integers and the f32 operations of kernels_avx512_trunk.c, hence its bits and
  * its bound: activations of 16 bits with a scale per group, exact sums in 32 bits.
  * Here codes are widened to 16 bits and multiplied by vpmaddwd, which needs no
- * planes. F32 and what pack_matrix left alone is the plain table's. */
+ * planes: for a few rows of the batch as they are read, for more once for many rows.
+ * F32 and what pack_matrix left alone is the plain table's. */
 #include "kernels/kernels_avx2.h"
 
 #if WASTE_HAVE_AVX2
 
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static bytes load(const void *p)
 /* ---- activations ------------------------------------------------------------ */
 
 typedef struct activations {
-    int16_t *q;   /* [n][cols]: cols padded to whole groups */
+    int16_t *q;   /* [n][cols], by place_of; cols padded to whole groups */
     float *scale; /* [n][groups] */
     int32_t *sum; /* [n][groups] of q */
     size_t cols, groups;
@@ -44,6 +44,13 @@ static activations activations_in(const waste_matmul *a, void *at)
     x.scale = (float *)(void *)(x.q + a->n * x.cols); /* whole groups of 4 at least */
     x.sum = (int32_t *)(void *)(x.scale + a->n * x.groups);
     return x;
+}
+
+/* Where column i stands: of four, the first and the third come first. A 16-bit half of
+ * the four bytes that hold a row's codes gives both with one mask or one shift. */
+static inline size_t place_of(size_t i)
+{
+    return (i & ~(size_t)3) | (i & 1) << 1 | (i >> 1 & 1);
 }
 
 /* One group of one row: n of its columns exist. */
@@ -77,7 +84,7 @@ static void quantise_group(const float *from, size_t n, size_t group, int16_t *q
 
         _mm256_storeu_si256((bytes *)(void *)w, v);
         for (j = 0; j < 8 && i + j < group; j++) {
-            q[i + j] = (int16_t)w[j];
+            q[place_of(i + j)] = (int16_t)w[j];
             total += w[j];
         }
     }
@@ -108,108 +115,184 @@ static int offset_of(waste_fmt fmt)
 
 /* ---- tiles ------------------------------------------------------------------- */
 
-#define NQ_MAX 4
-#define NT_MAX 2
+#define VECTORS 8  /* of rows in a tile */
+#define HALF    4  /* of them, that have their sums in registers */
+#define DIRECT  2  /* rows of the batch that take codes as they are met */
+#define BATCH   24 /* that share widened codes: all that a group needs stays in L1 */
+#define PASS    2  /* of these that have their sums in registers */
 
-/* Sums of 8 rows by one row of the batch: two columns to a lane, rows 0 1 4 5 and
- * 2 3 6 7 of them. */
-typedef struct sums {
-    bytes a, b;
-} sums;
-
-static inline __attribute__((always_inline)) void multiply(sums s[NQ_MAX][NT_MAX], const bytes *c,
-                                                           const int16_t *q, size_t cols, int nq,
-                                                           int nt)
+/* Columns of a step, and bytes of it in a tile (tiles.h). */
+INLINE int64_t step_of(const waste_fmt fmt)
 {
-    const bytes zero = _mm256_setzero_si256();
-    bytes x[NT_MAX];
-    int64_t u;
-    int i, t;
+    return fmt == WASTE_FMT_Q8G ? 4 : fmt == WASTE_FMT_Q4G ? 8 : 32;
+}
 
-    for (t = 0; t < nt; t++) {
-        memcpy(&u, q + (size_t)t * cols, sizeof u);
-        x[t] = _mm256_set1_epi64x(u);
-    }
-    for (i = 0; i < nq; i++) {
-        const bytes lo = _mm256_unpacklo_epi8(c[i], zero), hi = _mm256_unpackhi_epi8(c[i], zero);
+INLINE size_t step_bytes(const waste_fmt fmt)
+{
+    return fmt == WASTE_FMT_Q3G ? 768 : 256;
+}
 
-        for (t = 0; t < nt; t++) {
-            s[i][t].a = _mm256_add_epi32(s[i][t].a, _mm256_madd_epi16(lo, x[t]));
-            s[i][t].b = _mm256_add_epi32(s[i][t].b, _mm256_madd_epi16(hi, x[t]));
+/* Codes of 8 rows as vectors of 16 bits, two columns to a row, in the order of the
+ * activations: step / 2 of them, from one step of a tile. w: at these rows. */
+INLINE void widen(const unsigned char *w, const waste_fmt fmt, bytes *to)
+{
+    const bytes low = _mm256_set1_epi16(15), byte = _mm256_set1_epi16(255);
+    const bytes v = load(w);
+    int k;
+
+    if (fmt == WASTE_FMT_Q8G) {
+        to[0] = _mm256_and_si256(v, byte);
+        to[1] = _mm256_srli_epi16(v, 8);
+    } else if (fmt == WASTE_FMT_Q4G) {
+        to[0] = _mm256_and_si256(v, low);
+        to[1] = _mm256_and_si256(_mm256_srli_epi16(v, 8), low);
+        to[2] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+        to[3] = _mm256_srli_epi16(v, 12);
+    } else {
+        const bytes rest = load(w + 256), third = load(w + 512);
+        const bytes two = _mm256_set1_epi8(3), four = _mm256_set1_epi8(4);
+
+#pragma GCC unroll 8
+        for (k = 0; k < 8; k++) {
+            const bytes up = k < 2 ? _mm256_slli_epi16(third, 2 - k)
+                                   : _mm256_srli_epi16(third, k < 2 ? 0 : k - 2);
+            const bytes c = _mm256_or_si256(
+                _mm256_and_si256(_mm256_srli_epi16(k < 4 ? v : rest, 2 * (k % 4)), two),
+                _mm256_and_si256(up, four));
+
+            to[2 * k] = _mm256_and_si256(c, byte);
+            to[2 * k + 1] = _mm256_srli_epi16(c, 8);
         }
     }
 }
 
-/* nq vectors of 8 rows, the first being number `v0` of a tile's 8, by nt rows of the
- * batch from row `first` on. fmt, nq and nt are constants where this is inlined. */
-static inline __attribute__((always_inline)) void tile_part(
-    const activations *x, const waste_matrix *m, const unsigned char *w, const uint16_t *scales,
-    size_t first, int v0, const waste_fmt fmt, const int nq, const int nt, __m256 f[NQ_MAX][NT_MAX])
+/* Two activations in all lanes. */
+INLINE bytes both(const int16_t *q)
 {
-    const bytes nibble = _mm256_set1_epi8(15), two = _mm256_set1_epi8(3),
-                third = _mm256_set1_epi8(4);
-    const int step = fmt == WASTE_FMT_Q8G ? 4 : fmt == WASTE_FMT_Q4G ? 8 : 32;
-    const int step_bytes = fmt == WASTE_FMT_Q3G ? 768 : 256;
-    const int64_t steps = m->group / step;
-    const int16_t *q = x->q + first * x->cols;
-    size_t g;
-    int64_t s;
+    int32_t u;
+
+    memcpy(&u, q, sizeof u);
+    return _mm256_set1_epi32(u);
+}
+
+INLINE bytes multiply_add(bytes s, bytes c, bytes x)
+{
+    return _mm256_add_epi32(s, _mm256_madd_epi16(c, x));
+}
+
+/* Adds a group's integer sums of 8 rows to f. ws: the rows' scales; at: number of the
+ * activations' group. */
+INLINE vec fold(vec f, bytes sum, vec ws, const activations *x, size_t at, const waste_fmt fmt)
+{
+    const bytes total = _mm256_sub_epi32(sum, _mm256_set1_epi32(offset_of(fmt) * x->sum[at]));
+
+    return vec_fma(_mm256_cvtepi32_ps(total), ws * vec_set(x->scale[at]), f);
+}
+
+/* Group g of HALF vectors of rows, for nt rows of the batch from `first` on: codes
+ * are widened as they are met. f: [nt][VECTORS]. */
+INLINE void group_direct(const activations *x, const unsigned char *w, int64_t group, size_t g,
+                         size_t first, const vec *ws, const waste_fmt fmt, const int nt, vec *f)
+{
+    const int16_t *q = x->q + first * x->cols + g * (size_t)group;
+    const int pairs = (int)step_of(fmt) / 2;
+    bytes s[DIRECT][HALF];
+    int64_t at;
     int i, t, k;
 
-    for (i = 0; i < nq; i++)
-        for (t = 0; t < nt; t++) f[i][t] = _mm256_setzero_ps();
-    w += 32 * v0;
-    for (g = 0; g < x->groups; g++) {
-        sums sum[NQ_MAX][NT_MAX];
+    for (t = 0; t < nt; t++)
+        for (i = 0; i < HALF; i++) s[t][i] = _mm256_setzero_si256();
+    for (at = 0; at < group; at += step_of(fmt), w += step_bytes(fmt), q += step_of(fmt))
+#pragma GCC unroll 4
+        for (i = 0; i < HALF; i++) {
+            bytes c[16];
 
-        for (i = 0; i < nq; i++)
-            for (t = 0; t < nt; t++) sum[i][t].a = sum[i][t].b = _mm256_setzero_si256();
-        for (s = 0; s < steps; s++, w += step_bytes, q += step) {
-            bytes v[NQ_MAX], c[NQ_MAX];
-
-            for (i = 0; i < nq; i++) v[i] = load(w + 32 * i);
-            if (fmt == WASTE_FMT_Q8G) {
-                multiply(sum, v, q, x->cols, nq, nt);
-            } else if (fmt == WASTE_FMT_Q4G) {
-                for (i = 0; i < nq; i++) c[i] = _mm256_and_si256(v[i], nibble);
-                multiply(sum, c, q, x->cols, nq, nt);
-                for (i = 0; i < nq; i++)
-                    c[i] = _mm256_and_si256(_mm256_srli_epi16(v[i], 4), nibble);
-                multiply(sum, c, q + 4, x->cols, nq, nt);
-            } else {
-                for (k = 0; k < 8; k++) {
-                    for (i = 0; i < nq; i++) {
-                        const bytes low = load(w + 32 * i + (k < 4 ? 0 : 256));
-                        const bytes up = load(w + 32 * i + 512);
-
-                        c[i] = _mm256_and_si256(
-                            _mm256_srl_epi16(low, _mm_cvtsi32_si128(2 * (k % 4))), two);
-                        c[i] = _mm256_or_si256(
-                            c[i],
-                            _mm256_and_si256(k < 2 ? _mm256_sll_epi16(up, _mm_cvtsi32_si128(2 - k))
-                                                   : _mm256_srl_epi16(up, _mm_cvtsi32_si128(k - 2)),
-                                             third));
-                    }
-                    multiply(sum, c, q + 4 * k, x->cols, nq, nt);
-                }
-            }
+            widen(w + 32 * i, fmt, c);
+#pragma GCC unroll 16
+            for (k = 0; k < pairs; k++)
+                for (t = 0; t < nt; t++)
+                    s[t][i] = multiply_add(s[t][i], c[k], both(q + (size_t)t * x->cols + 2 * k));
         }
-        for (i = 0; i < nq; i++) {
-            const __m256 ws = _mm256_cvtph_ps(
-                _mm_loadu_si128((const __m128i *)(const void *)(scales + g * WASTE_TILE_ROWS +
-                                                                8 * (size_t)(v0 + i))));
+    for (t = 0; t < nt; t++)
+        for (i = 0; i < HALF; i++)
+            f[VECTORS * t + i] = fold(f[VECTORS * t + i], s[t][i], ws[i], x,
+                                      (first + (size_t)t) * x->groups + g, fmt);
+}
 
-            for (t = 0; t < nt; t++) {
-                const size_t at = (first + (size_t)t) * x->groups + g;
-                const bytes total =
-                    _mm256_sub_epi32(_mm256_hadd_epi32(sum[i][t].a, sum[i][t].b),
-                                     _mm256_set1_epi32(offset_of(fmt) * x->sum[at]));
+/* [group / 2][HALF] vectors of codes */
+INLINE void widen_group(const unsigned char *w, int64_t group, const waste_fmt fmt, bytes *to)
+{
+    const int pairs = (int)step_of(fmt) / 2;
+    int64_t at;
+    int i, k;
 
-                f[i][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total),
-                                          _mm256_mul_ps(ws, _mm256_set1_ps(x->scale[at])), f[i][t]);
-            }
+    for (at = 0; at < group; at += step_of(fmt), w += step_bytes(fmt), to += pairs * HALF)
+        for (i = 0; i < HALF; i++) {
+            bytes c[16];
+
+            widen(w + 32 * i, fmt, c);
+#pragma GCC unroll 16
+            for (k = 0; k < pairs; k++) to[k * HALF + i] = c[k];
+        }
+}
+
+/* As group_direct, for nt <= PASS rows, with codes that are widened already. */
+INLINE void group_widened(const activations *x, const bytes *c, int64_t group, size_t g,
+                          size_t first, const vec *ws, const waste_fmt fmt, const int nt, vec *f)
+{
+    const int16_t *q = x->q + first * x->cols + g * (size_t)group;
+    bytes s[PASS][HALF];
+    int64_t at;
+    int i, t;
+
+    for (t = 0; t < nt; t++)
+        for (i = 0; i < HALF; i++) s[t][i] = _mm256_setzero_si256();
+    for (at = 0; at < group; at += 2, c += HALF, q += 2) {
+        bytes p[PASS];
+
+        for (t = 0; t < nt; t++) p[t] = both(q + (size_t)t * x->cols);
+#pragma GCC unroll 4
+        for (i = 0; i < HALF; i++) {
+            const bytes v = c[i];
+
+            for (t = 0; t < nt; t++) s[t][i] = multiply_add(s[t][i], v, p[t]);
         }
     }
+    for (t = 0; t < nt; t++)
+        for (i = 0; i < HALF; i++)
+            f[VECTORS * t + i] = fold(f[VECTORS * t + i], s[t][i], ws[i], x,
+                                      (first + (size_t)t) * x->groups + g, fmt);
+}
+
+/* A tile by n <= BATCH rows of the batch from `first` on; f: [n][VECTORS]. Groups go
+ * outermost, so that the tile is read once and in order. */
+INLINE void tile(const activations *x, const waste_matrix *m, const unsigned char *w,
+                 const uint16_t *scales, size_t first, size_t n, vec *f, const waste_fmt fmt)
+{
+    const size_t group_bytes = (size_t)(m->group / step_of(fmt)) * step_bytes(fmt);
+    bytes c[GROUP_MAX / 2 * HALF];
+    size_t g, t;
+    int i, v;
+
+    for (t = 0; t < n * VECTORS; t++) f[t] = vec_set(0.0f);
+    for (g = 0; g < x->groups; g++, w += group_bytes, scales += WASTE_TILE_ROWS)
+        for (v = 0; v < VECTORS; v += HALF) {
+            const unsigned char *from = w + 32 * v;
+            vec ws[HALF];
+
+            for (i = 0; i < HALF; i++) ws[i] = vec_f16(scales + 8 * (v + i));
+            if (n == 1) {
+                group_direct(x, from, m->group, g, first, ws, fmt, 1, f + v);
+            } else if (n == 2) {
+                group_direct(x, from, m->group, g, first, ws, fmt, 2, f + v);
+            } else {
+                widen_group(from, m->group, fmt, c);
+                for (t = 0; t + PASS <= n; t += PASS)
+                    group_widened(x, c, m->group, g, first + t, ws, fmt, PASS, f + VECTORS * t + v);
+                for (; t < n; t++)
+                    group_widened(x, c, m->group, g, first + t, ws, fmt, 1, f + VECTORS * t + v);
+            }
+        }
 }
 
 static float *row_of(const waste_matmul *a, size_t t)
@@ -218,44 +301,37 @@ static float *row_of(const waste_matmul *a, size_t t)
 }
 
 /* Rows row..row+8 of the result, as far as they lie in [lo, hi). */
-static void put(float *y, int64_t row, int64_t lo, int64_t hi, __m256 f)
+static void put(float *y, int64_t row, int64_t lo, int64_t hi, vec f)
 {
     float v[8];
     int i;
 
     if (row >= lo && row + 8 <= hi) {
-        _mm256_storeu_ps(y + row, f);
+        vec_store(y + row, f);
         return;
     }
-    _mm256_storeu_ps(v, f);
+    vec_store(v, f);
     for (i = 0; i < 8; i++)
         if (row + i >= lo && row + i < hi) y[row + i] = v[i];
 }
 
 /* A tile, whose first row is `row`, for all rows of the batch. */
-static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a,
-                                                           const activations *x, int64_t row,
-                                                           int64_t lo, int64_t hi,
-                                                           const waste_fmt fmt)
+INLINE void run_tile(const waste_matmul *a, const activations *x, int64_t row, int64_t lo,
+                     int64_t hi, const waste_fmt fmt)
 {
     const unsigned char *w = (const unsigned char *)a->w.data + row * a->w.row_bytes;
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
-    __m256 f[NQ_MAX][NT_MAX];
-    size_t t = 0;
-    int v, i, k;
+    vec f[BATCH * VECTORS];
+    size_t first, n, t;
+    int v;
 
-    for (; t + 2 <= a->n; t += 2)
-        for (v = 0; v < 8; v += 2) {
-            tile_part(x, &a->w, w, scales, t, v, fmt, 2, 2, f);
-            for (i = 0; i < 2; i++)
-                for (k = 0; k < 2; k++)
-                    put(row_of(a, t + (size_t)k), row + 8 * (v + i), lo, hi, f[i][k]);
-        }
-    for (; t < a->n; t++)
-        for (v = 0; v < 8; v += 4) {
-            tile_part(x, &a->w, w, scales, t, v, fmt, 4, 1, f);
-            for (i = 0; i < 4; i++) put(row_of(a, t), row + 8 * (v + i), lo, hi, f[i][0]);
-        }
+    for (first = 0; first < a->n; first += n) {
+        n = a->n - first < BATCH ? a->n - first : BATCH;
+        tile(x, &a->w, w, scales, first, n, f, fmt);
+        for (t = 0; t < n; t++)
+            for (v = 0; v < VECTORS; v++)
+                put(row_of(a, first + t), row + 8 * v, lo, hi, f[VECTORS * t + (size_t)v]);
+    }
 }
 
 static void run_q8(const waste_matmul *a, const activations *x, int64_t row, int64_t lo, int64_t hi)
@@ -307,7 +383,7 @@ static float row_as_stored(const waste_matrix *w, const activations *x, int64_t 
         int32_t sum = 0; /* below 128 * 32639 * 256 */
 
         codes_of(w->fmt, row, (int64_t)g * w->group, w->group, c);
-        for (i = 0; i < w->group; i++) sum += c[i] * q[i];
+        for (i = 0; i < w->group; i++) sum += c[i] * q[place_of((size_t)i)];
         f = fmaf((float)sum, by, f);
     }
     return f;
