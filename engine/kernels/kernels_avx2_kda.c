@@ -58,6 +58,7 @@ INLINE void join3(float *p, int64_t n, const vec from[3])
         _mm_storeu_ps(to + 4 * i, _mm256_castps256_ps128(v[i]));
         _mm_storeu_ps(to + 12 + 4 * i, _mm256_extractf128_ps(v[i], 1));
     }
+    /* cppcheck-suppress uninitvar ; the vectors are stored there */
     if (to == room) memcpy(p, room, (size_t)n * sizeof *p);
 }
 

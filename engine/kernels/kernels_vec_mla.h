@@ -205,8 +205,8 @@ INLINE void absorb_chunk(const waste_mla *a, const unsigned char *w, const uint1
                          const float *const *q, float *const *to, const int q4, const int nr,
                          const int v0, const int nv)
 {
-    float out[CHUNK];
     vec s[2][8];
+    float out[CHUNK];
     int64_t i;
     int v, r, l;
 
@@ -226,8 +226,10 @@ INLINE void absorb_chunk(const waste_mla *a, const unsigned char *w, const uint1
     }
     for (r = 0; r < nr; r++) {
         for (v = 0; v < nv; v++) vec_store(out + VEC * v, s[r][v]);
-        for (v = 0; v < nv; v++)
+        for (v = 0; v < nv; v++) {
+            /* cppcheck-suppress uninitvar ; the vectors are stored there */
             for (l = 0; l < VEC; l++) to[r][place(q4, v0 + v, l)] = out[VEC * v + l];
+        }
     }
 }
 
@@ -248,7 +250,6 @@ INLINE void absorb_as(const waste_mla *a, const work *k, int64_t h, size_t at, s
             const size_t u = t + 1 < n ? t + 1 : t;
             const float *q[2] = {nope_of(a, h, first + t), nope_of(a, h, first + u)};
             float *to[2] = {query(k, t, at) + c * CHUNK, query(k, u, at) + c * CHUNK};
-
             int v;
 
             if (u > t)
