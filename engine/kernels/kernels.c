@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "base/cpu.h"
-#include "kernels/kernels_avx2.h"
-#include "kernels/kernels_avx512.h"
-#include "kernels/kernels_neon.h"
 #include "kernels/kernels_ref.h"
+#include "kernels/kernels_tables.h"
 #include "kernels/kernels_work.h"
 
 typedef struct table {

@@ -2,11 +2,7 @@
 #ifndef WASTE_KERNELS_AVX2_H
 #define WASTE_KERNELS_AVX2_H
 
-#include "kernels/kernels.h"
-
-/* Replaces slots of the plain table; 0 when this build was made without the
- * instruction set (kernels.mk), and then nothing changes. */
-int waste_kernels_avx2(waste_kernels *k);
+#include "kernels/kernels_tables.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define WASTE_HAVE_AVX2 1

@@ -3,7 +3,6 @@
 
 #if WASTE_HAVE_AVX512BW
 
-#include "kernels/kernels_avx2.h"
 #include "kernels/kernels_vec_elementwise.h"
 
 static void shared(waste_kernels *k)

@@ -2,13 +2,7 @@
 #ifndef WASTE_KERNELS_AVX512_H
 #define WASTE_KERNELS_AVX512_H
 
-#include "kernels/kernels.h"
-
-/* Replaces slots of the plain table; 0 when this build was made without the
- * instruction set (kernels.mk), and then nothing changes. The second needs neither VBMI
- * nor VNNI, and leaves the trunk to the AVX2 table. */
-int waste_kernels_avx512(waste_kernels *k);
-int waste_kernels_avx512bw(waste_kernels *k);
+#include "kernels/kernels_tables.h"
 
 /* What a file is built for: both tables, or the first alone. */
 #if defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)

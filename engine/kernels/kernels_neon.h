@@ -5,14 +5,7 @@
 #ifndef WASTE_KERNELS_NEON_H
 #define WASTE_KERNELS_NEON_H
 
-#include "kernels/kernels.h"
-
-/* Replaces slots of the plain table; 0 when this build was made for another
- * architecture, and then nothing changes. */
-int waste_kernels_neon(waste_kernels *k);
-/* The same with the trunk's products by SDOT; 0 also without the instruction set
- * (kernels.mk). */
-int waste_kernels_neon_dot(waste_kernels *k);
+#include "kernels/kernels_tables.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define WASTE_HAVE_NEON 1
