@@ -6,6 +6,7 @@
 #include "base/aside.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/utf8.h"
 #include "internal.h"
 
 /* ---- what it adds up to ----------------------------------------------- */
@@ -261,7 +262,7 @@ static int names_family(const char *arch)
     size_t i;
 
     for (i = 0; i < sizeof family / sizeof *family; i++)
-        if (strcasestr(arch, family[i])) return 1;
+        if (waste_utf8_find(arch, family[i])) return 1;
     return strcmp(arch, "unknown") == 0;
 }
 

@@ -64,7 +64,7 @@ waste_status waste_model_options_check(waste_model_options *o, const waste_model
 waste_status waste_model_threads(int *threads, const waste_cpus **cpus, waste_cpus *list,
                                  const waste_model_options *o, waste_error *err)
 {
-    waste_status st = o->cpus ? waste_pool_parse(list, o->cpus, err) : WASTE_OK;
+    waste_status st = o->cpus ? waste_cpus_parse(list, o->cpus, err) : WASTE_OK;
 
     *cpus = o->cpus ? list : NULL;
     *threads = st ? 1 : waste_pool_threads(o->threads, *cpus);

@@ -5,10 +5,10 @@
  * the connection closes: each registration holds the connection object, and the
  * last one to go closes the models it had open. */
 #include <ctype.h>
-#include <dlfcn.h>
 #include <string.h>
 
 #include "base/process.h"
+#include "base/utf8.h"
 #include "ext_models.h"
 #include "fn.h"
 #include "sqlite3ext.h"
@@ -130,29 +130,19 @@ static int stands_at(const char *at, const char *name)
 {
     const size_t n = strlen(name);
 
-    return strncasecmp(at, name, n) == 0 && !isalnum((unsigned char)at[n]) && at[n] != '_';
+    return sqlite3_strnicmp(at, name, (int)n) == 0 && !isalnum((unsigned char)at[n]) &&
+           at[n] != '_';
 }
 
 int waste_fn_named(const char *sql)
 {
-    const char *at = sql ? strcasestr(sql, "waste_") : NULL;
+    const char *at = sql ? waste_utf8_find(sql, "waste_") : NULL;
     size_t i;
 
-    for (; at; at = strcasestr(at + 1, "waste_"))
+    for (; at; at = waste_utf8_find(at + 1, "waste_"))
         for (i = 0; i < N_FUNCTIONS + N_TABLES; i++)
             if (stands_at(at, item_name(i))) return 1;
     return 0;
-}
-
-/* After a failed init SQLite unloads the library. What could not be taken back
- * (functions cannot while a statement runs, such as SELECT load_extension(...))
- * would then point at nothing, so the library stays. */
-static void stay_loaded(void)
-{
-    Dl_info self;
-
-    if (dladdr(&functions, &self) && self.dli_fname)
-        dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE);
 }
 
 static int report(sqlite3 *db, int rc, size_t i, char **message)
@@ -173,15 +163,23 @@ static int register_all(sqlite3 *db, waste_conn *conn, char **message)
     for (i = 0; i < n; i++) {
         if ((rc = set_item(db, i, conn)) == SQLITE_OK) continue;
         report(db, rc, i, message);
+        /* After a failed init SQLite unloads the library. What cannot be taken back
+         * (functions while a statement runs, such as SELECT load_extension(...)) would
+         * then point at nothing, so the library stays. */
         for (undo = 0; undo < n; undo++)
-            if (set_item(db, undo, NULL) != SQLITE_OK) stay_loaded();
+            if (set_item(db, undo, NULL) != SQLITE_OK) waste_process_stay_loaded();
         return rc;
     }
     return SQLITE_OK;
 }
 
-__attribute__((visibility("default"))) int sqlite3_waste_init(sqlite3 *db, char **message,
-                                                              const sqlite3_api_routines *api);
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+EXPORT int sqlite3_waste_init(sqlite3 *db, char **message, const sqlite3_api_routines *api);
 
 int sqlite3_waste_init(sqlite3 *db, char **message, const sqlite3_api_routines *api)
 {

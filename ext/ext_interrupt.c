@@ -8,17 +8,10 @@
 #include "ext_interrupt.h"
 
 #include <string.h>
-#include <time.h>
+
+#include "base/plat.h"
 
 SQLITE_EXTENSION_INIT3
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Preparing stops at the flag just as stepping does. Other errors say nothing
  * about an interrupt: an authorizer may refuse even this statement. */
@@ -48,7 +41,7 @@ static int asked(void *ctx)
     waste_interrupt *i = ctx;
 
     if (!i->db) return 0;
-    if (i->deadline_ns && now_ns() >= i->deadline_ns) {
+    if (i->deadline_ns && waste_clock_ns() >= i->deadline_ns) {
         i->timed_out = 1;
         return 1;
     }
@@ -77,5 +70,5 @@ waste_cancel waste_interrupt_cancel(waste_interrupt *i)
 
 void waste_interrupt_deadline(waste_interrupt *i, int64_t ms)
 {
-    i->deadline_ns = ms > 0 ? now_ns() + (uint64_t)ms * 1000000u : 0;
+    i->deadline_ns = ms > 0 ? waste_clock_ns() + (uint64_t)ms * 1000000u : 0;
 }

@@ -13,9 +13,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/plat.h"
 #include "ext_args.h"
 #include "ext_direct.h"
 #include "ext_interrupt.h"
@@ -186,10 +186,8 @@ int waste_models_conns(void)
 /* What "demo.waste" is most likely to mean: the directory of that name here. */
 static const char *path_hint(char out[NAME_HINT], const char *label)
 {
-    struct stat s;
-
     out[0] = 0;
-    if (stat(label, &s) == 0 && S_ISDIR(s.st_mode))
+    if (waste_path_is_dir(label))
         snprintf(out, NAME_HINT, "; a path holds a '/': './%.200s'", label);
     return out;
 }
@@ -305,7 +303,7 @@ waste_status waste_models_find(waste_model_ref *out, waste_conn *c, sqlite3_valu
     if (st) return st;
     out->label = waste_mem_text(text, strlen(text));
     if (!out->label) return waste_fail(err, WASTE_NOMEM, "out of memory");
-    if (strchr(text, '/')) {
+    if (strpbrk(text, WASTE_PATH_SEPARATORS)) {
         out->path = waste_mem_text(text, strlen(text));
         st = out->path ? WASTE_OK : waste_fail(err, WASTE_NOMEM, "out of memory");
     } else {

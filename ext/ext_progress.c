@@ -6,20 +6,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/plat.h"
 
 #define REDRAW_NS 200000000u   /* on a terminal */
 #define REPEAT_NS 10000000000u /* elsewhere */
 #define LINE      200
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static int percent(uint64_t hits, uint64_t misses)
 {
@@ -42,7 +35,7 @@ void waste_progress_begin(waste_progress *p, int on, waste_model *m)
     p->on = 1;
     p->terminal = isatty(STDERR_FILENO);
     p->model = m;
-    p->began_ns = p->drawn_ns = now_ns();
+    p->began_ns = p->drawn_ns = waste_clock_ns();
     waste_model_stats_get(m, &s);
     p->hits = s.hits;
     p->misses = s.misses;
@@ -96,7 +89,7 @@ static void put(waste_progress *p, const char *line, int last)
 
 static void redraw(waste_progress *p)
 {
-    const uint64_t now = now_ns();
+    const uint64_t now = waste_clock_ns();
     const double seconds = (double)(now - p->began_ns) / 1e9;
     char line[LINE];
 
@@ -115,12 +108,12 @@ void waste_progress_plain(waste_progress *p, int on)
     if (!on) return;
     p->on = 1;
     p->terminal = isatty(STDERR_FILENO);
-    p->began_ns = p->drawn_ns = now_ns();
+    p->began_ns = p->drawn_ns = waste_clock_ns();
 }
 
 void waste_progress_line(waste_progress *p, const char *line, int last)
 {
-    const uint64_t now = now_ns();
+    const uint64_t now = waste_clock_ns();
     char text[LINE];
 
     if (!p->on || (!last && now - p->drawn_ns < (p->terminal ? REDRAW_NS : REPEAT_NS))) return;
@@ -161,7 +154,7 @@ void waste_progress_token(waste_progress *p, const waste_gen_token *t)
 
 void waste_progress_end(waste_progress *p)
 {
-    const double seconds = (double)(now_ns() - p->began_ns) / 1e9;
+    const double seconds = (double)(waste_clock_ns() - p->began_ns) / 1e9;
     char line[LINE];
 
     if (!p->on) return;

@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -56,16 +55,16 @@ static void leave(void)
 waste_status waste_shared_place(waste_place *out, const char *path, waste_error *err)
 {
     char manifest[WASTE_PATH_MAX];
-    struct stat s;
+    waste_path_info i;
     waste_status st = waste_container_identity(path, out->id, err);
 
     memset(out->stamp, 0, sizeof out->stamp);
     if (!st) st = waste_path_join(manifest, sizeof manifest, path, "manifest.json", err);
     if (st) return st;
-    if (stat(manifest, &s)) return WASTE_OK; /* opening it will say what is missing */
-    out->stamp[0] = (uint64_t)s.st_ino;
-    out->stamp[1] = (uint64_t)s.st_size;
-    out->stamp[2] = (uint64_t)s.st_mtim.tv_sec * 1000000000u + (uint64_t)s.st_mtim.tv_nsec;
+    if (waste_path_stat(&i, manifest, NULL)) return WASTE_OK; /* opening says what is missing */
+    out->stamp[0] = i.id[1];
+    out->stamp[1] = i.bytes;
+    out->stamp[2] = i.modified_ns;
     return WASTE_OK;
 }
 

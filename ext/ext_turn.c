@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/plat.h"
 #include "ext_args.h"
 #include "ext_progress.h"
 #include "ext_rows.h"
@@ -138,14 +138,10 @@ static uint64_t owner_of(const waste_session *s)
         int64_t id;
         char schema[16];
     } key;
-    struct stat at;
 
     memset(&key, 0, sizeof key);
     key.id = s->id;
-    if (file && *file && stat(file, &at) == 0) {
-        key.place[0] = (uint64_t)at.st_dev;
-        key.place[1] = (uint64_t)at.st_ino;
-    } else {
+    if (!file || !*file || waste_path_identity(file, key.place, NULL)) {
         key.place[0] = (uint64_t)(uintptr_t)s->db;
         snprintf(key.schema, sizeof key.schema, "%s", s->schema);
     }

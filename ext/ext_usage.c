@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -35,7 +34,7 @@ waste_status waste_usage_option(const waste_json *value, void *into, waste_error
         c->kind = WASTE_USAGE_TABLE;
         return WASTE_OK;
     }
-    if (!memchr(text, '/', bytes) || memchr(text, 0, bytes)) return WASTE_ARG;
+    if (strcspn(text, WASTE_PATH_SEPARATORS) >= bytes || memchr(text, 0, bytes)) return WASTE_ARG;
     if (bytes >= sizeof c->path)
         return waste_fail(err, WASTE_ARG, "option 'usage': the path has %zu bytes, at most %zu",
                           bytes, sizeof c->path - 1);
@@ -182,10 +181,11 @@ static waste_status keep_table(int64_t *rows, waste_conn *conn, const char *name
 
 static waste_status keep_file(int64_t *rows, const char *path, waste_model *m, waste_error *err)
 {
-    struct stat s;
+    waste_path_info i;
     waste_status st = waste_usage_save(m, path, err);
 
-    if (!st && stat(path, &s) == 0 && s.st_size >= 16) *rows = (s.st_size - 16) / 16;
+    if (!st && waste_path_stat(&i, path, NULL) == WASTE_OK && i.bytes >= 16)
+        *rows = (int64_t)(i.bytes - 16) / 16;
     return st;
 }
 

@@ -133,7 +133,7 @@ static waste_status read_cpus(const waste_json *j, void *into, waste_error *err)
     waste_status st;
 
     if (!text || bytes >= WASTE_CPUS_TEXT || memchr(text, 0, bytes)) return WASTE_ARG;
-    st = waste_pool_parse(&list, text, &wrong);
+    st = waste_cpus_parse(&list, text, &wrong);
     if (st) return st == WASTE_ARG ? st : waste_fail(err, st, "%s", wrong.text);
     memcpy(into, text, bytes + 1);
     return WASTE_OK;

@@ -14,9 +14,7 @@
  * all the same and the error says why. Unlike the functions that answer something,
  * register takes no NULL for an answer: a registration that did not happen must
  * not look like one that did. */
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/plat.h"
@@ -112,7 +110,7 @@ static void summary(waste_buf *b, const char *name, const char *path, const wast
 
 static waste_status check_name(const char *name, waste_error *err)
 {
-    if (strchr(name, '/'))
+    if (strpbrk(name, WASTE_PATH_SEPARATORS))
         return waste_fail(err, WASTE_ARG,
                           "waste_register: the name '%.200s' holds a '/': that is how a path is "
                           "told from a name",
@@ -125,16 +123,13 @@ static waste_status check_name(const char *name, waste_error *err)
 static waste_status absolute_usage(char out[WASTE_PATH_MAX], const waste_usage_choice *u,
                                    waste_error *err)
 {
-    const char *path = u->path;
-    char here[WASTE_PATH_MAX];
+    waste_status st;
 
     out[0] = 0;
-    if (u->kind != WASTE_USAGE_FILE || path[0] == '/') return WASTE_OK;
-    if (!getcwd(here, sizeof here))
-        return waste_fail(err, WASTE_IO, "%s: cannot make the path absolute", path);
-    while (path[0] == '.' && path[1] == '/')
-        for (path++; *path == '/';) path++;
-    return waste_path_join(out, WASTE_PATH_MAX, here, path, err);
+    if (u->kind != WASTE_USAGE_FILE) return WASTE_OK;
+    st = waste_path_absolute(out, u->path, err);
+    if (!st && strcmp(out, u->path) == 0) out[0] = 0;
+    return st;
 }
 
 /* The object with another "usage". */
@@ -254,7 +249,7 @@ static waste_status register_model(waste_buf *out, waste_conn *conn, int argc, s
 {
     const char *name, *path;
     waste_model_ref row = {0}; /* as it will be: label and path are borrowed */
-    char *full = NULL;
+    char full[WASTE_PATH_MAX];
     waste_container *c = NULL;
     waste_status st = waste_direct_check(waste_models_db(conn), err);
 
@@ -265,8 +260,7 @@ static waste_status register_model(waste_buf *out, waste_conn *conn, int argc, s
     if (!st) st = check_container(&c, waste_models_db(conn), path, err);
     if (!st) {
         /* whoever opens the database later has another current directory */
-        full = realpath(path, NULL);
-        if (!full) st = waste_fail(err, WASTE_IO, "%s: cannot make the path absolute", path);
+        st = waste_path_real(full, path, err);
     }
     if (!st) {
         row.label = (char *)name;
@@ -279,7 +273,6 @@ static waste_status register_model(waste_buf *out, waste_conn *conn, int argc, s
         waste_buf_byte(out, '}');
     }
     waste_mem_free(row.options);
-    free(full);
     waste_container_close(c);
     return st;
 }

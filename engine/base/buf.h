@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
+
 /* Zero-initialised is empty. After a failed growth `failed` stays set and
  * further appends do nothing, so a builder checks once at the end. */
 typedef struct waste_buf {
@@ -16,11 +18,7 @@ typedef struct waste_buf {
 void waste_buf_add(waste_buf *b, const void *p, size_t n);
 void waste_buf_text(waste_buf *b, const char *s); /* NUL-terminated */
 void waste_buf_byte(waste_buf *b, char c);
-void waste_buf_printf(waste_buf *b, const char *fmt, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 2, 3)))
-#endif
-    ;
+void waste_buf_printf(waste_buf *b, const char *fmt, ...) WASTE_PRINTF(2, 3);
 /* Room for n more bytes at data + len (then add to len); NULL when out of memory. */
 char *waste_buf_room(waste_buf *b, size_t n);
 void waste_buf_clear(waste_buf *b);

@@ -4,7 +4,10 @@
 
 #include "waste.h"
 
-#if defined(__GNUC__)
+#if defined(__MINGW32__)
+#include <stdio.h> /* says which printf it is: C's, as the build asks for it */
+#define WASTE_PRINTF(f, a) __attribute__((format(__MINGW_PRINTF_FORMAT, f, a)))
+#elif defined(__GNUC__)
 #define WASTE_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define WASTE_PRINTF(f, a)

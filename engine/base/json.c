@@ -17,7 +17,7 @@
 /* jansson's file loader, which nothing here calls, compares with stdin. The
  * build renames that reference in the static archive to this variable, so that
  * the archive can be linked into a shared object (docs/decisions.md). */
-__attribute__((visibility("hidden"))) FILE *waste_json_unused_stdin;
+FILE *waste_json_unused_stdin;
 
 /* jansson does not survive every failed allocation: it goes on with half-made
  * state. So a failure leaves the parse by longjmp, and what the parse had

@@ -1,6 +1,4 @@
-/* Ownership of directories: see lock.h. flock() on the directory's descriptor:
- * it needs no write permission, no file of its own that could be left behind,
- * and ends with the process whatever becomes of it.
+/* Ownership of directories: see lock.h.
  *
  * Owns the list of what this process has locked, under one mutex. A forked child
  * inherits list, mutex and descriptors, and the lock itself belongs to the open
@@ -9,11 +7,7 @@
  * came here must not keep the lock alive. */
 #include "base/lock.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/plat.h"
@@ -22,8 +16,8 @@
 struct waste_lock {
     waste_lock *next;
     int64_t process;
-    uint64_t id[2]; /* device and inode */
-    int fd;         /* -1: granted without a lock */
+    uint64_t id[2];
+    intptr_t lock; /* WASTE_DIR_UNLOCKED: granted without */
     int holders;
 };
 
@@ -37,25 +31,8 @@ static void enter(void)
     waste_lock *l;
 
     if (!waste_process_enter(&gate)) return;
-    for (l = owned; l; l = l->next)
-        if (l->fd >= 0) close(l->fd);
+    for (l = owned; l; l = l->next) waste_dir_unlock(&l->lock, 1);
     owned = NULL;
-}
-
-/* -1 when there is no way to lock; -2 when somebody else has it. */
-static int open_locked(const char *dir)
-{
-    int fd, rc;
-
-    do fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (fd < 0 && errno == EINTR);
-    if (fd < 0) return -1;
-    do rc = flock(fd, LOCK_EX | LOCK_NB);
-    while (rc != 0 && errno == EINTR);
-    if (rc == 0) return fd;
-    rc = errno == EWOULDBLOCK ? -2 : -1;
-    close(fd);
-    return rc;
 }
 
 /* Called with the mutex. */
@@ -71,8 +48,7 @@ static waste_status own(waste_lock **out, const char *dir, const uint64_t id[2],
     }
     l = waste_mem_zero(sizeof *l);
     if (!l) return waste_fail(err, WASTE_NOMEM, "out of memory locking %s", dir);
-    l->fd = open_locked(dir);
-    if (l->fd == -2) {
+    if (waste_dir_lock(&l->lock, dir, NULL) == WASTE_BUSY) {
         waste_mem_free(l);
         return waste_fail(err, WASTE_BUSY,
                           "%s is owned by another process, which opened it with 'exclusive'", dir);
@@ -110,10 +86,7 @@ void waste_lock_release(waste_lock *l)
     if (last) {
         while (*at != l) at = &(*at)->next;
         *at = l->next;
-        if (l->fd >= 0) {
-            flock(l->fd, LOCK_UN);
-            close(l->fd);
-        }
+        waste_dir_unlock(&l->lock, 0);
     }
     pthread_mutex_unlock(&gate.mutex);
     if (last) waste_mem_free(l);

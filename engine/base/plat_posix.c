@@ -1,23 +1,35 @@
-/* POSIX files and clock: see plat.h. Owns no state. */
-#include "base/plat.h"
-
+/* Linux and macOS: see plat.h. Owns no state. macOS as Apple documents it: fcntl(2),
+ * minherit(2), sysctl(3). */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <stdio.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__APPLE__)
+#include <mach/vm_inherit.h>
+#include <sys/mount.h>
+#include <sys/sysctl.h>
+#endif
 
 #include "base/mem.h"
+#include "base/plat_system.h"
 
-static waste_status io_error(waste_error *err, const char *what, const char *path)
+const char *waste_plat_reason(char text[WASTE_PLAT_REASON])
 {
-    return waste_fail(err, WASTE_IO, "cannot %s %s: %s", what, path, strerror(errno));
+    (void)text;
+    return strerror(errno);
 }
+
+/* ---- files ------------------------------------------------------------------ */
 
 static int open_retry(const char *path, int flags, mode_t mode)
 {
@@ -34,24 +46,51 @@ waste_status waste_file_open(waste_file *f, const char *path, waste_error *err)
 
     /* O_NONBLOCK: opening a fifo must not hang; regular files ignore it */
     f->fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0);
-    if (f->fd < 0) return io_error(err, "open", path);
-    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (f->fd < 0) return waste_plat_failed(err, "open", path);
+    if (fstat((int)f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         waste_file_close(f);
         return waste_fail(err, WASTE_IO, "%s is not a regular file", path);
     }
     return WASTE_OK;
 }
 
+static waste_status open_to_write(waste_file *f, const char *path, int flags, const char *what,
+                                  waste_error *err)
+{
+    f->fd = open_retry(path, O_WRONLY | flags, 0644);
+    return f->fd < 0 ? waste_plat_failed(err, what, path) : WASTE_OK;
+}
+
 waste_status waste_file_create(waste_file *f, const char *path, waste_error *err)
 {
-    f->fd = open_retry(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    return f->fd < 0 ? io_error(err, "create", path) : WASTE_OK;
+    return open_to_write(f, path, O_CREAT | O_TRUNC, "create", err);
+}
+
+waste_status waste_file_open_at(waste_file *f, const char *path, int make, uint64_t offset,
+                                waste_error *err)
+{
+    waste_status st = open_to_write(f, path, make ? O_CREAT : 0, "open", err);
+
+    if (st || lseek((int)f->fd, (off_t)offset, SEEK_SET) >= 0) return st;
+    st = waste_plat_failed(err, "seek in", path);
+    waste_file_close(f);
+    return st;
+}
+
+waste_status waste_file_append(waste_file *f, const char *path, waste_error *err)
+{
+    return open_to_write(f, path, O_CREAT | O_APPEND, "open", err);
 }
 
 void waste_file_close(waste_file *f)
 {
-    if (f->fd != WASTE_FILE_CLOSED) close(f->fd);
+    if (f->fd != WASTE_FILE_CLOSED) close((int)f->fd);
     f->fd = WASTE_FILE_CLOSED;
+}
+
+FILE *waste_file_stream(const char *path)
+{
+    return fopen(path, "re");
 }
 
 waste_status waste_file_size(const waste_file *f, const char *path, uint64_t *size,
@@ -59,32 +98,32 @@ waste_status waste_file_size(const waste_file *f, const char *path, uint64_t *si
 {
     struct stat st;
 
-    if (fstat(f->fd, &st) != 0) return io_error(err, "stat", path);
+    if (fstat((int)f->fd, &st) != 0) return waste_plat_failed(err, "stat", path);
     *size = (uint64_t)st.st_size;
     return WASTE_OK;
 }
 
-waste_status waste_file_read(const waste_file *f, const char *path, void *to, size_t n,
-                             uint64_t offset, waste_error *err)
+waste_status waste_file_cut(const waste_file *f, const char *path, uint64_t size, waste_error *err)
 {
-    char *p = to;
+    return ftruncate((int)f->fd, (off_t)size) ? waste_plat_failed(err, "cut", path) : WASTE_OK;
+}
 
-    if (offset > INT64_MAX - (uint64_t)n)
-        return waste_fail(err, WASTE_IO, "%s: offset %llu is beyond any file", path,
-                          (unsigned long long)offset);
-    while (n > 0) {
-        ssize_t got = pread(f->fd, p, n < (1u << 30) ? n : 1u << 30, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return io_error(err, "read", path);
-        if (got == 0)
-            return waste_fail(err, WASTE_IO,
-                              "%s ends at byte %llu, %zu bytes short of what was asked", path,
-                              (unsigned long long)offset, n);
-        p += got;
-        n -= (size_t)got;
-        offset += (uint64_t)got;
-    }
-    return WASTE_OK;
+int64_t waste_plat_read(const waste_file *f, void *to, size_t n, uint64_t offset)
+{
+    ssize_t got;
+
+    do got = pread((int)f->fd, to, n, (off_t)offset);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+int64_t waste_plat_write(const waste_file *f, const void *from, size_t n)
+{
+    ssize_t put;
+
+    do put = write((int)f->fd, from, n);
+    while (put < 0 && errno == EINTR);
+    return put;
 }
 
 int waste_file_read_now(const waste_file *f, void *to, size_t n, uint64_t offset)
@@ -92,17 +131,34 @@ int waste_file_read_now(const waste_file *f, void *to, size_t n, uint64_t offset
 #if defined(RWF_NOWAIT)
     const struct iovec part = {to, n};
 
-    return n == 0 || preadv2(f->fd, &part, 1, (off_t)offset, RWF_NOWAIT) == (ssize_t)n;
+    return n == 0 || preadv2((int)f->fd, &part, 1, (off_t)offset, RWF_NOWAIT) == (ssize_t)n;
 #else
     (void)f, (void)to, (void)offset;
     return n == 0;
 #endif
 }
 
-/* ---- past the page cache ------------------------------------------------ */
+waste_status waste_file_sync(const waste_file *f, const char *path, waste_error *err)
+{
+#if defined(F_FULLFSYNC)
+    /* fsync leaves the data in the drive's own cache; some file systems have no more */
+    if (fcntl((int)f->fd, F_FULLFSYNC) == 0) return WASTE_OK;
+#endif
+    return fsync((int)f->fd) != 0 ? waste_plat_failed(err, "sync", path) : WASTE_OK;
+}
 
-#define BLOCK      4096 /* what records are multiples of */
-#define NO_ADVANCE 8    /* reads in a row that give less than a block */
+waste_status waste_file_rename(const char *from, const char *to, waste_error *err)
+{
+    char dir[WASTE_PATH_MAX];
+
+    if (rename(from, to) != 0) return waste_plat_failed(err, "rename onto", to);
+    if (strlen(to) >= sizeof dir) return WASTE_OK;
+    strcpy(dir, to);
+    waste_dir_sync(dirname(dir));
+    return WASTE_OK;
+}
+
+/* ---- past the page cache ------------------------------------------------ */
 
 /* Makes the open file direct; 0 when the system has no such thing. */
 static int make_direct(int fd)
@@ -121,7 +177,10 @@ static int make_direct(int fd)
 
 static void make_buffered(int fd)
 {
-#if defined(O_DIRECT)
+#if defined(__APPLE__)
+    (void)fcntl(fd, F_NOCACHE, 0);
+    (void)fcntl(fd, F_RDAHEAD, 0);
+#elif defined(O_DIRECT)
     int flags = fcntl(fd, F_GETFL);
 
     if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_DIRECT);
@@ -132,21 +191,6 @@ static void make_buffered(int fd)
     (void)fd;
 }
 
-/* A file system may take the flag and refuse the transfer: only a read tells. */
-static waste_status try_direct(const waste_file *f, const char *path, size_t bytes, int *direct,
-                               waste_error *err)
-{
-    void *to = waste_mem_aligned(BLOCK, bytes);
-    ssize_t got;
-
-    if (!to) return waste_fail(err, WASTE_NOMEM, "out of memory reading %s", path);
-    do got = pread(f->fd, to, bytes, 0);
-    while (got < 0 && errno == EINTR);
-    waste_mem_free(to);
-    *direct = got >= 0;
-    return WASTE_OK;
-}
-
 waste_status waste_file_open_direct(waste_file *f, const char *path, size_t bytes, int want,
                                     int *direct, waste_error *err)
 {
@@ -154,48 +198,21 @@ waste_status waste_file_open_direct(waste_file *f, const char *path, size_t byte
 
     *direct = 0;
     if (st) return st;
-    if (want && bytes && bytes % BLOCK == 0 && make_direct(f->fd))
-        st = try_direct(f, path, bytes, direct, err);
+    if (want && bytes && bytes % WASTE_FILE_BLOCK == 0 && make_direct((int)f->fd))
+        st = waste_plat_probe(f, path, bytes, direct, err);
+    if (!st && !*direct) make_buffered((int)f->fd);
     if (st) waste_file_close(f);
-    if (!st && !*direct) make_buffered(f->fd);
     return st;
-}
-
-waste_status waste_file_read_blocks(const waste_file *f, const char *path, void *to, size_t n,
-                                    uint64_t offset, waste_error *err)
-{
-    char *p = to;
-    int idle = 0;
-
-    if (offset > INT64_MAX - (uint64_t)n)
-        return waste_fail(err, WASTE_IO, "%s: offset %llu is beyond any file", path,
-                          (unsigned long long)offset);
-    while (n > 0) {
-        ssize_t got = pread(f->fd, p, n < (1u << 30) ? n : 1u << 30, (off_t)offset);
-        size_t whole;
-
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return waste_fail(err, WASTE_IO, "cannot read %s at offset %llu: %s", path,
-                              (unsigned long long)offset, strerror(errno));
-        /* the tail of a block is read again: a direct read cannot start inside one */
-        whole = (size_t)got < n ? (size_t)got / BLOCK * BLOCK : n;
-        idle = whole ? 0 : idle + 1;
-        if (got == 0 || idle == NO_ADVANCE)
-            return waste_fail(err, WASTE_IO,
-                              "%s ends at byte %llu, %zu bytes short of what was asked", path,
-                              (unsigned long long)offset + (uint64_t)got, n - (size_t)got);
-        p += whole;
-        n -= whole;
-        offset += whole;
-    }
-    return WASTE_OK;
 }
 
 void waste_file_ahead(const waste_file *f, uint64_t offset, uint64_t n)
 {
-#if defined(POSIX_FADV_WILLNEED)
-    (void)posix_fadvise(f->fd, (off_t)offset, (off_t)n, POSIX_FADV_WILLNEED);
+#if defined(F_RDADVISE)
+    struct radvisory part = {(off_t)offset, n && n < INT_MAX ? (int)n : INT_MAX};
+
+    (void)fcntl((int)f->fd, F_RDADVISE, &part);
+#elif defined(POSIX_FADV_WILLNEED)
+    (void)posix_fadvise((int)f->fd, (off_t)offset, (off_t)n, POSIX_FADV_WILLNEED);
 #else
     (void)f, (void)offset, (void)n;
 #endif
@@ -204,139 +221,171 @@ void waste_file_ahead(const waste_file *f, uint64_t offset, uint64_t n)
 void waste_file_drop(const waste_file *f, uint64_t offset, uint64_t n)
 {
 #if defined(POSIX_FADV_DONTNEED)
-    (void)posix_fadvise(f->fd, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+    (void)posix_fadvise((int)f->fd, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
 #else
     (void)f, (void)offset, (void)n;
 #endif
 }
 
-/* ---- writing, whole files, paths ---------------------------------------- */
+/* ---- paths -------------------------------------------------------------------- */
 
-waste_status waste_file_write(const waste_file *f, const char *path, const void *from, size_t n,
-                              waste_error *err)
-{
-    const char *p = from;
-
-    while (n > 0) {
-        ssize_t put = write(f->fd, p, n < (1u << 30) ? n : 1u << 30);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return io_error(err, "write", path);
-        p += put;
-        n -= (size_t)put;
-    }
-    return WASTE_OK;
-}
-
-waste_status waste_file_sync(const waste_file *f, const char *path, waste_error *err)
-{
-    return fsync(f->fd) != 0 ? io_error(err, "sync", path) : WASTE_OK;
-}
-
-waste_status waste_file_rename(const char *from, const char *to, waste_error *err)
-{
-    char dir[WASTE_PATH_MAX];
-    int fd;
-
-    if (rename(from, to) != 0) return io_error(err, "rename onto", to);
-    if (strlen(to) >= sizeof dir) return WASTE_OK;
-    strcpy(dir, to);
-    fd = open_retry(dirname(dir), O_RDONLY | O_DIRECTORY, 0);
-    if (fd >= 0) {
-        fsync(fd); /* some file systems cannot sync a directory; the rename stands */
-        close(fd);
-    }
-    return WASTE_OK;
-}
-
-waste_status waste_file_load(const char *path, uint64_t max, char **data, size_t *bytes,
-                             waste_error *err)
-{
-    waste_file f;
-    uint64_t size = 0;
-    waste_status st;
-    char *p;
-
-    *data = NULL;
-    *bytes = 0;
-    st = waste_file_open(&f, path, err);
-    if (st) return st;
-    st = waste_file_size(&f, path, &size, err);
-    if (!st && size > max)
-        st = waste_fail(err, WASTE_IO, "%s has %llu bytes, more than the %llu allowed", path,
-                        (unsigned long long)size, (unsigned long long)max);
-    p = st ? NULL : waste_mem_alloc((size_t)size + 1);
-    if (!st && !p) st = waste_fail(err, WASTE_NOMEM, "out of memory reading %s", path);
-    if (!st && size) st = waste_file_read(&f, path, p, (size_t)size, 0, err);
-    waste_file_close(&f);
-    if (st) {
-        waste_mem_free(p);
-        return st;
-    }
-    p[size] = 0;
-    *data = p;
-    *bytes = (size_t)size;
-    return WASTE_OK;
-}
-
-waste_status waste_file_publish(const char *path, const void *data, size_t bytes, waste_error *err)
-{
-    char tmp[WASTE_PATH_MAX];
-    waste_file f = {WASTE_FILE_CLOSED};
-    waste_status st;
-
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp)
-        return waste_fail(err, WASTE_ARG, "path too long: %s", path);
-    st = waste_file_create(&f, tmp, err);
-    if (!st) st = waste_file_write(&f, tmp, data, bytes, err);
-    if (!st) st = waste_file_sync(&f, tmp, err);
-    waste_file_close(&f);
-    if (!st) st = waste_file_rename(tmp, path, err);
-    if (st) waste_path_remove(tmp);
-    return st;
-}
-
-int waste_path_exists(const char *path)
+waste_status waste_path_stat(waste_path_info *out, const char *path, waste_error *err)
 {
     struct stat st;
 
-    return stat(path, &st) == 0;
-}
-
-int waste_path_is_dir(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (stat(path, &st) != 0) return waste_plat_failed(err, "open", path);
+#if defined(__APPLE__)
+    out->modified_ns =
+        (uint64_t)st.st_mtimespec.tv_sec * 1000000000u + (uint64_t)st.st_mtimespec.tv_nsec;
+#else
+    out->modified_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+#endif
+    out->bytes = (uint64_t)st.st_size;
+    out->id[0] = (uint64_t)st.st_dev;
+    out->id[1] = (uint64_t)st.st_ino;
+    out->is_file = S_ISREG(st.st_mode);
+    out->is_dir = S_ISDIR(st.st_mode);
+    return WASTE_OK;
 }
 
 waste_status waste_path_make_dir(const char *path, waste_error *err)
 {
     if (mkdir(path, 0755) == 0 || (errno == EEXIST && waste_path_is_dir(path))) return WASTE_OK;
-    return io_error(err, "make directory", path);
+    return waste_plat_failed(err, "make directory", path);
 }
 
-void waste_path_remove(const char *path)
+waste_status waste_path_delete(const char *path, waste_error *err)
 {
-    unlink(path);
+    return unlink(path) != 0 ? waste_plat_failed(err, "delete", path) : WASTE_OK;
 }
 
-waste_status waste_path_identity(const char *path, uint64_t id[2], waste_error *err)
+size_t waste_path_root(const char *path)
 {
+    return path[0] == '/';
+}
+
+static waste_status not_absolute(const char *path, waste_error *err)
+{
+    return waste_fail(err, WASTE_IO, "%s: cannot make the path absolute", path);
+}
+
+waste_status waste_path_absolute(char out[WASTE_PATH_MAX], const char *path, waste_error *err)
+{
+    char here[WASTE_PATH_MAX] = "";
+
+    if (path[0] == '/') {
+        if (strlen(path) >= WASTE_PATH_MAX) return not_absolute(path, err);
+        strcpy(out, path);
+        return WASTE_OK;
+    }
+    if (!getcwd(here, sizeof here)) return not_absolute(path, err);
+    while (path[0] == '.' && path[1] == '/')
+        for (path++; *path == '/';) path++;
+    return waste_path_join(out, WASTE_PATH_MAX, here, path, err);
+}
+
+waste_status waste_path_real(char out[WASTE_PATH_MAX], const char *path, waste_error *err)
+{
+    char *full = realpath(path, NULL);
+    const int fits = full && strlen(full) < WASTE_PATH_MAX;
+
+    if (fits) strcpy(out, full);
+    free(full);
+    return fits ? WASTE_OK : not_absolute(path, err);
+}
+
+int waste_path_free(const char *path, uint64_t *bytes)
+{
+#if defined(__APPLE__)
+    struct statfs v; /* statvfs counts blocks in 32 bits there */
+
+    if (statfs(path, &v) != 0) return -1;
+    *bytes = (uint64_t)v.f_bavail * (uint64_t)v.f_bsize;
+#else
+    struct statvfs v;
+
+    if (statvfs(path, &v) != 0) return -1;
+    *bytes = (uint64_t)v.f_bavail * (uint64_t)v.f_frsize;
+#endif
+    return 0;
+}
+
+/* ---- directories ------------------------------------------------------------- */
+
+int waste_dir_each(const char *dir, int (*each)(void *ctx, const char *path, uint64_t bytes),
+                   void *ctx)
+{
+    char path[WASTE_PATH_MAX];
+    DIR *d = opendir(dir);
+    const struct dirent *e;
     struct stat st;
+    int rc = 0;
 
-    if (stat(path, &st) != 0) return io_error(err, "open", path);
-    id[0] = (uint64_t)st.st_dev;
-    id[1] = (uint64_t)st.st_ino;
-    return WASTE_OK;
+    while (d && !rc && (e = readdir(d)) != NULL)
+        if (waste_path_join(path, sizeof path, dir, e->d_name, NULL) == WASTE_OK &&
+            lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+            rc = each(ctx, path, (uint64_t)st.st_size);
+    if (d) closedir(d);
+    return rc;
 }
 
-waste_status waste_path_join(char *out, size_t cap, const char *dir, const char *name,
-                             waste_error *err)
+void waste_dir_remove(const char *path)
 {
-    if ((size_t)snprintf(out, cap, "%s/%s", dir, name) >= cap)
-        return waste_fail(err, WASTE_ARG, "path too long: %.200s/...", dir);
-    return WASTE_OK;
+    rmdir(path);
 }
+
+void waste_dir_sync(const char *path)
+{
+    waste_file f = {open_retry(path, O_RDONLY | O_DIRECTORY, 0)};
+
+    if (f.fd < 0) return;
+    (void)waste_file_sync(&f, path, NULL); /* some file systems cannot sync a directory */
+    waste_file_close(&f);
+}
+
+/* The directory may be removed and made again by its former owner between opening
+ * and locking: only a lock on what the path names now counts. */
+static int names(const char *path, int fd)
+{
+    struct stat mine, named;
+
+    return fstat(fd, &mine) == 0 && stat(path, &named) == 0 && mine.st_dev == named.st_dev &&
+           mine.st_ino == named.st_ino;
+}
+
+/* flock() needs no write permission and no file that could be left behind, and ends
+ * with the process whatever becomes of it. */
+waste_status waste_dir_lock(intptr_t *lock, const char *path, waste_error *err)
+{
+    int fd, rc;
+
+    for (;;) {
+        *lock = WASTE_DIR_UNLOCKED;
+        fd = open_retry(path, O_RDONLY | O_DIRECTORY, 0);
+        if (fd < 0) return waste_plat_failed(err, "open", path);
+        do rc = flock(fd, LOCK_EX | LOCK_NB);
+        while (rc != 0 && errno == EINTR);
+        if (rc != 0 && errno == EWOULDBLOCK) {
+            close(fd);
+            return WASTE_BUSY;
+        }
+        *lock = fd;
+        if (names(path, fd)) return WASTE_OK;
+        close(fd);
+    }
+}
+
+void waste_dir_unlock(intptr_t *lock, int shared)
+{
+    const int fd = (int)*lock;
+
+    *lock = WASTE_DIR_UNLOCKED;
+    if (fd < 0) return;
+    if (!shared) flock(fd, LOCK_UN); /* a forked child may have a copy of fd */
+    close(fd);
+}
+
+/* ---- time and memory -------------------------------------------------------------- */
 
 uint64_t waste_clock_ns(void)
 {
@@ -354,9 +403,11 @@ void *waste_pages_map(size_t bytes)
 #if defined(MADV_HUGEPAGE)
     (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
-#if defined(MADV_DONTFORK)
     /* a page that is copied on write must not have a direct read on its way (open(2)) */
+#if defined(MADV_DONTFORK)
     (void)madvise(p, bytes, MADV_DONTFORK);
+#elif defined(VM_INHERIT_NONE)
+    (void)minherit(p, bytes, VM_INHERIT_NONE);
 #endif
     return p;
 }
@@ -364,4 +415,18 @@ void *waste_pages_map(size_t bytes)
 void waste_pages_unmap(void *p, size_t bytes)
 {
     (void)munmap(p, bytes);
+}
+
+uint64_t waste_pages_physical(void)
+{
+#if defined(__APPLE__)
+    uint64_t bytes = 0;
+    size_t n = sizeof bytes;
+
+    return sysctlbyname("hw.memsize", &bytes, &n, NULL, 0) == 0 && bytes ? bytes : UINT64_MAX;
+#else
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : UINT64_MAX;
+#endif
 }

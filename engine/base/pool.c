@@ -11,24 +11,13 @@
 #include "base/pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-#if defined(__APPLE__)
-#include <sys/sysctl.h>
-#endif
 
 #include "base/mem.h"
 #include "base/plat.h"
 #include "base/process.h"
-
-#if defined(__linux__)
-#define CAN_BIND 1
-#else
-#define CAN_BIND 0
-#endif
 
 /* state: number of the job, OPEN, limit of threads */
 #define OPEN     ((uint64_t)1 << 31)
@@ -82,180 +71,7 @@ struct waste_pool {
 static waste_process_gate gate = WASTE_PROCESS_GATE;
 static waste_pool *the_pool; /* guarded by it */
 
-/* ---- CPU lists -------------------------------------------------------------- */
-
-static const char *skip_blanks(const char *s)
-{
-    while (*s == ' ' || *s == '\t') s++;
-    return s;
-}
-
-/* A CPU number and the blanks around it; NULL when there is none. */
-static const char *number(const char *s, int *to)
-{
-    s = skip_blanks(s);
-    if (*s < '0' || *s > '9') return NULL;
-    for (*to = 0; *s >= '0' && *s <= '9'; s++) {
-        *to = *to * 10 + (*s - '0');
-        if (*to >= WASTE_POOL_CPUS) return NULL;
-    }
-    return skip_blanks(s);
-}
-
-/* 0 on success. */
-static int parse(waste_cpus *out, const char *s)
-{
-    int a, b;
-
-    memset(out, 0, sizeof *out);
-    do {
-        s = number(s, &a);
-        if (!s) return -1;
-        b = a;
-        if (*s == '-') s = number(s + 1, &b);
-        if (!s || b < a) return -1;
-        for (; a <= b; a++) out->bit[a / 64] |= (uint64_t)1 << a % 64;
-    } while (*s++ == ',');
-    return s[-1] ? -1 : 0;
-}
-
-waste_status waste_pool_parse(waste_cpus *out, const char *text, waste_error *err)
-{
-    if (parse(out, text))
-        return waste_fail(err, WASTE_ARG,
-                          "cpus '%.100s' is not a list of CPU numbers and ranges from 0 to %d like "
-                          "\"0-5,8\"",
-                          text, WASTE_POOL_CPUS - 1);
-    if (!CAN_BIND)
-        return waste_fail(err, WASTE_UNSUPPORTED,
-                          "cpus '%.100s': threads cannot be bound to CPUs on this system", text);
-    return WASTE_OK;
-}
-
-static int has(const waste_cpus *c, int cpu)
-{
-    return (int)(c->bit[cpu / 64] >> cpu % 64 & 1);
-}
-
-static int count(const waste_cpus *c)
-{
-    int n = 0, i;
-
-    for (i = 0; c && i < WASTE_POOL_CPUS; i++) n += has(c, i);
-    return n;
-}
-
-/* CPU number i of the set, round and round. */
-static int pick(const waste_cpus *c, int i)
-{
-    int left = i % count(c), cpu;
-
-    for (cpu = 0; !has(c, cpu) || left-- > 0; cpu++) continue;
-    return cpu;
-}
-
-/* ---- what the system has ------------------------------------------------------ */
-
-#if CAN_BIND
-
-/* CPUs that the calling thread may use. */
-static int allowed(waste_cpus *out)
-{
-    cpu_set_t set;
-    int i;
-
-    memset(out, 0, sizeof *out);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
-    for (i = 0; i < CPU_SETSIZE && i < WASTE_POOL_CPUS; i++)
-        if (CPU_ISSET(i, &set)) out->bit[i / 64] |= (uint64_t)1 << i % 64;
-    return 0;
-}
-
-/* Whether a CPU with a lower number, which is allowed too, is the same core. */
-static int is_sibling(const waste_cpus *may, int cpu)
-{
-    char path[96], text[256];
-    waste_cpus same;
-    FILE *f;
-    int i, ok;
-
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    f = fopen(path, "re");
-    if (!f) return 0;
-    ok = fgets(text, sizeof text, f) != NULL;
-    fclose(f);
-    if (!ok) return 0;
-    text[strcspn(text, "\n")] = 0;
-    if (parse(&same, text)) return 0;
-    for (i = 0; i < cpu; i++)
-        if (has(&same, i) && has(may, i)) return 1;
-    return 0;
-}
-
-/* CPUs' worth of time that a container's control group lets it have. */
-static int quota(void)
-{
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    long long time, period;
-    int n = WASTE_POOL_MOST;
-
-    if (!f) return n;
-    if (fscanf(f, "%lld %lld", &time, &period) == 2 && time > 0 && period > 0 && time / period < n)
-        n = (int)((time + period - 1) / period);
-    fclose(f);
-    return n;
-}
-
-static int cores(void)
-{
-    const int most = quota();
-    waste_cpus may;
-    int n = 0, i;
-
-    if (allowed(&may)) return (int)sysconf(_SC_NPROCESSORS_ONLN);
-    for (i = 0; i < WASTE_POOL_CPUS; i++)
-        if (has(&may, i) && !is_sibling(&may, i)) n++;
-    return n < most ? n : most;
-}
-
-static int bind_thread(pthread_t thread, const waste_cpus *to)
-{
-    cpu_set_t set;
-    int i;
-
-    CPU_ZERO(&set);
-    for (i = 0; i < CPU_SETSIZE && i < WASTE_POOL_CPUS; i++)
-        if (has(to, i)) CPU_SET(i, &set);
-    return pthread_setaffinity_np(thread, sizeof set, &set);
-}
-
-#else
-
-static int allowed(waste_cpus *out)
-{
-    memset(out, 0, sizeof *out);
-    return -1;
-}
-
-static int cores(void)
-{
-#if defined(__APPLE__)
-    int n = 0;
-    size_t bytes = sizeof n;
-
-    if (sysctlbyname("hw.physicalcpu", &n, &bytes, NULL, 0) == 0 && n > 0) return n;
-#endif
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-static int bind_thread(pthread_t thread, const waste_cpus *to)
-{
-    (void)thread;
-    (void)to;
-    return -1;
-}
-
-#endif
+/* ---- CPUs ------------------------------------------------------------------- */
 
 static waste_cpus only(int cpu)
 {
@@ -267,9 +83,9 @@ static waste_cpus only(int cpu)
 
 static int wanted(int threads, const waste_cpus *cpus)
 {
-    int n = threads > 0 ? threads : count(cpus);
+    int n = threads > 0 ? threads : waste_cpus_count(cpus);
 
-    if (n < 1) n = cores();
+    if (n < 1) n = waste_cpus_cores();
     return n < 1 ? 1 : n > WASTE_POOL_MOST ? WASTE_POOL_MOST : n;
 }
 
@@ -410,16 +226,16 @@ static void bind_all(waste_pool *p)
     int i;
 
     for (i = 1; i < p->size; i++) {
-        its = only(pick(&p->cpus, i));
-        if (bind_thread(p->worker[i].thread, &its) && p->refused < 0)
-            p->refused = pick(&p->cpus, i);
+        its = only(waste_cpus_pick(&p->cpus, i));
+        if (waste_cpus_bind(p->worker[i].thread, &its) && p->refused < 0)
+            p->refused = waste_cpus_pick(&p->cpus, i);
     }
-    its = only(pick(&p->cpus, 0));
-    if (allowed(&before)) return;
-    if (bind_thread(pthread_self(), &its))
-        p->refused = pick(&p->cpus, 0);
+    its = only(waste_cpus_pick(&p->cpus, 0));
+    if (waste_cpus_allowed(&before)) return;
+    if (waste_cpus_bind(pthread_self(), &its))
+        p->refused = waste_cpus_pick(&p->cpus, 0);
     else
-        bind_thread(pthread_self(), &before);
+        waste_cpus_bind(pthread_self(), &before);
 }
 
 /* ---- shares ---------------------------------------------------------------------- */
@@ -465,7 +281,7 @@ static void tell(const waste_pool *p, int threads, const waste_cpus *cpus, char 
 {
     if (cpus && memcmp(cpus, &p->cpus, sizeof *cpus) != 0)
         snprintf(to, room, "cpus: the threads of this process have %s already",
-                 count(&p->cpus) ? "others" : "none");
+                 waste_cpus_count(&p->cpus) ? "others" : "none");
     else if (threads > p->size)
         snprintf(to, room, "threads: %d were asked for, the pool of this process has %d", threads,
                  p->size);
@@ -526,9 +342,9 @@ void waste_pool_enter(waste_pool_turn *t, waste_pool *p, int threads)
     t->pool = p;
     t->threads = threads > 0 && threads < p->size ? threads : p->size;
     atomic_fetch_add(&p->callers, 1);
-    if (!count(&p->cpus) || allowed(&before)) return;
-    its = only(pick(&p->cpus, 0));
-    if (bind_thread(pthread_self(), &its)) return;
+    if (!waste_cpus_count(&p->cpus) || waste_cpus_allowed(&before)) return;
+    its = only(waste_cpus_pick(&p->cpus, 0));
+    if (waste_cpus_bind(pthread_self(), &its)) return;
     memcpy(t->before, before.bit, sizeof t->before);
     t->bound = 1;
 }
@@ -540,7 +356,7 @@ void waste_pool_leave(waste_pool_turn *t)
     if (!t->pool) return;
     atomic_fetch_sub(&t->pool->callers, 1);
     memcpy(before.bit, t->before, sizeof before.bit);
-    if (t->bound) bind_thread(pthread_self(), &before);
+    if (t->bound) waste_cpus_bind(pthread_self(), &before);
     memset(t, 0, sizeof *t);
 }
 

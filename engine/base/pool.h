@@ -18,23 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/cpus.h"
 
 #define WASTE_POOL_MOST     64      /* threads, the caller among them */
 #define WASTE_POOL_WATCH_NS 30000   /* about what waking a sleeper costs (docs/measured.md) */
 #define WASTE_POOL_STAY_NS  1000000 /* others may be at the last piece for so long */
-#define WASTE_POOL_CPUS     1024    /* CPU numbers are below */
 
 typedef struct waste_pool waste_pool;
-
-/* A set of CPUs, one bit each. */
-typedef struct waste_cpus {
-    uint64_t bit[WASTE_POOL_CPUS / 64];
-} waste_cpus;
-
-/* Numbers and ranges: "0-5,8", blanks around , and - allowed. WASTE_ARG names the
- * option `cpus`; WASTE_UNSUPPORTED where threads cannot be bound. */
-waste_status waste_pool_parse(waste_cpus *out, const char *text, waste_error *err);
 
 /* How many threads whoever holds the pool now would have: `threads` if given, else one
  * for each of `cpus`, else one for each physical core that the process
@@ -56,7 +46,7 @@ typedef struct waste_pool_turn {
     waste_pool *pool;                      /* NULL: alone */
     int threads;                           /* at most, the caller among them */
     int bound;                             /* the thread's CPUs are to be given back */
-    uint64_t before[WASTE_POOL_CPUS / 64]; /* what they were */
+    uint64_t before[WASTE_CPUS_MOST / 64]; /* what they were */
 } waste_pool_turn;
 
 /* While several have their turn, each has so many workers less, so that no more

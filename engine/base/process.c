@@ -1,41 +1,12 @@
-/* POSIX process facts: see process.h. Owns no state. */
+/* Teams, and mutexes that survive a fork: see process.h. What the system is asked for is
+ * in process_posix.c and process_win.c. Owns no state. */
 #include "base/process.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
+#include <time.h>
 
 #define TEAM_STACK ((size_t)1 << 18)
-
-int64_t waste_process_id(void)
-{
-    return (int64_t)getpid();
-}
-
-uint64_t waste_process_faults(void)
-{
-    struct rusage u;
-
-    return getrusage(RUSAGE_SELF, &u) == 0 && u.ru_majflt > 0 ? (uint64_t)u.ru_majflt : 0;
-}
-
-int waste_process_thread(pthread_t *out, size_t stack, void *(*run)(void *), void *ctx)
-{
-    sigset_t all, before;
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-
-    if (rc) return rc;
-    if (stack) (void)pthread_attr_setstacksize(&attr, stack);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(out, &attr, run, ctx);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return rc;
-}
 
 typedef struct member {
     void (*part)(void *ctx, int number);
@@ -66,6 +37,40 @@ void waste_process_team(int n, void (*part)(void *ctx, int number), void *ctx)
     }
     part(ctx, 0);
     for (i = 1; i < started; i++) pthread_join(team[i].thread, NULL);
+}
+
+#if defined(__linux__)
+#define DEADLINES CLOCK_MONOTONIC
+#else
+#define DEADLINES CLOCK_REALTIME /* macOS and winpthreads have no other */
+#endif
+
+int waste_process_wait_init(pthread_cond_t *c)
+{
+    pthread_condattr_t a;
+    int rc = pthread_condattr_init(&a);
+
+    if (rc) return rc;
+#if defined(__linux__)
+    rc = pthread_condattr_setclock(&a, DEADLINES);
+#endif
+    if (!rc) rc = pthread_cond_init(c, &a);
+    pthread_condattr_destroy(&a);
+    return rc;
+}
+
+void waste_process_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t ns)
+{
+    struct timespec t;
+
+    clock_gettime(DEADLINES, &t);
+    t.tv_sec += (time_t)(ns / 1000000000u);
+    t.tv_nsec += (long)(ns % 1000000000u);
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    (void)pthread_cond_timedwait(c, m, &t);
 }
 
 int waste_process_enter(waste_process_gate *g)

@@ -23,7 +23,16 @@ int waste_process_thread(pthread_t *out, size_t stack, void *(*run)(void *), voi
 #define WASTE_PROCESS_TEAM 16 /* at most */
 void waste_process_team(int n, void (*part)(void *ctx, int number), void *ctx);
 
-uint64_t waste_process_faults(void); /* page faults so far that needed the disk */
+/* A condition for waits that end after `ns` at the latest: by a clock that nobody sets,
+ * where the system lets deadlines be on one. 0, or why there is none (errno). */
+int waste_process_wait_init(pthread_cond_t *c);
+void waste_process_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t ns);
+
+/* This library stays in the process's memory, whatever the host unloads. */
+void waste_process_stay_loaded(void);
+
+/* Page faults so far that needed the disk; 0 where the system does not say. */
+uint64_t waste_process_faults(void);
 
 /* A mutex of static storage. In a forked child it may be held by a thread that
  * only the parent has, and what it guards is then the parent's. */

@@ -9,10 +9,16 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/plat.h"
+
+/* Elsewhere anybody could make such a directory. */
+#if defined(__linux__)
+#define HAS_GROUPS 1
+#else
+#define HAS_GROUPS 0
+#endif
 
 /* Where version 2 is mounted, alone or beside version 1; and version 1's memory
  * controller. */
@@ -23,13 +29,6 @@ static const char *const limits_v1[] = {"memory.limit_in_bytes", NULL};
 
 /* Version 1 has no word for "no limit": the kernel's is a page short of 2^63. */
 #define V1_UNLIMITED ((uint64_t)1 << 62)
-
-static uint64_t physical(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : WASTE_RAM_UNKNOWN;
-}
 
 /* Of a long path the end says more. */
 static void note_source(waste_ram *r, const char *path)
@@ -48,7 +47,7 @@ static void note_source(waste_ram *r, const char *path)
  * is known so far. */
 static void apply_limit(waste_ram *r, const char *path, uint64_t unlimited)
 {
-    FILE *f = fopen(path, "re");
+    FILE *f = waste_file_stream(path);
     char text[64];
     size_t n;
     uint64_t v;
@@ -136,7 +135,7 @@ static void read_groups(const char *root, char v2[WASTE_PATH_MAX], char v1[WASTE
 
     v2[0] = v1[0] = 0;
     if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= (int)sizeof path) return;
-    f = fopen(path, "re");
+    f = waste_file_stream(path);
     if (!f) return;
     while (fgets(line, sizeof line, f)) take_line(line, v2, v1);
     fclose(f);
@@ -147,8 +146,9 @@ void waste_ram_get(waste_ram *out, const char *root)
     char v2[WASTE_PATH_MAX], v1[WASTE_PATH_MAX];
     size_t i;
 
-    out->physical = out->usable = physical();
+    out->physical = out->usable = waste_pages_physical();
     out->from[0] = 0;
+    if (!HAS_GROUPS && !root[0]) return;
     read_groups(root, v2, v1);
     for (i = 0; mounts_v2[i]; i++) apply_groups(out, root, mounts_v2[i], v2, limits_v2, UINT64_MAX);
     for (i = 0; mounts_v1[i]; i++)

@@ -16,7 +16,7 @@ typedef struct waste_ram {
 } waste_ram;
 
 /* root: where /proc and /sys are looked for, "" for the real ones (tests have
- * their own). Never fails: what cannot be read or understood limits nothing. */
+ * their own), which only Linux has. Never fails: what cannot be read or understood limits nothing. */
 void waste_ram_get(waste_ram *out, const char *root);
 
 #endif

@@ -124,3 +124,19 @@ size_t waste_utf8_end(waste_utf8 *u, char *out)
     u->n = 0;
     return w;
 }
+
+static int lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c;
+}
+
+const char *waste_utf8_find(const char *s, const char *word)
+{
+    size_t n;
+
+    for (; *s; s++) {
+        for (n = 0; word[n] && lower(s[n]) == lower(word[n]); n++) continue;
+        if (!word[n]) return s;
+    }
+    return NULL;
+}

@@ -20,4 +20,7 @@ size_t waste_utf8_tail(const char *s, size_t n);
 
 int waste_utf8_valid(const char *s, size_t n);
 
+/* Where `word`, in ASCII, begins in s; its letters match in either case. NULL: nowhere. */
+const char *waste_utf8_find(const char *s, const char *word);
+
 #endif

@@ -1,6 +1,5 @@
-/* What a conversion asks of the file system beyond plat.h: sizes and times, free
- * space, moving and removing whole directories of plain files, ownership of a
- * directory. Any thread. */
+/* What a conversion asks of the file system, over plat.h: sizes and times, free
+ * space, whole directories of plain files, ownership of a directory. Any thread. */
 #ifndef WASTE_DISK_H
 #define WASTE_DISK_H
 
@@ -24,12 +23,8 @@ uint64_t waste_disk_dir_bytes(const char *dir);
 void waste_disk_remove_dir(const char *dir);
 /* The same without `dir` itself and the file `but`. */
 void waste_disk_remove_others(const char *dir, const char *but);
-/* The same for a directory that has to be empty. */
-void waste_disk_remove_empty(const char *dir);
 /* Whether `dir` has a plain file whose name ends so. */
 int waste_disk_any(const char *dir, const char *end);
-/* What was created, renamed or removed in `dir` is on disk; errors are ignored. */
-void waste_disk_sync_dir(const char *dir);
 
 /* The absolute directory `path` lies in, by its text: "." where it has none. */
 void waste_disk_parent(char *out, size_t cap, const char *path);
@@ -43,12 +38,9 @@ waste_status waste_disk_write_at(const char *path, uint64_t offset, const void *
 /* Appends a line to a file, synced. */
 waste_status waste_disk_append_line(const char *path, const char *line, waste_error *err);
 
-/* Deletes one file and says whether it worked. */
-waste_status waste_disk_delete(const char *path, waste_error *err);
-
-/* Ownership of a directory among all conversions, of this process too: held by an
- * open descriptor, so it ends with the process. WASTE_BUSY when it is owned. */
-waste_status waste_disk_own(int *fd, const char *dir, waste_error *err);
-void waste_disk_disown(int *fd); /* -1: nothing */
+/* Ownership of a directory among all conversions, of this process too (waste_dir_lock).
+ * WASTE_BUSY when it is owned. */
+waste_status waste_disk_own(intptr_t *lock, const char *dir, waste_error *err);
+void waste_disk_disown(intptr_t *lock); /* WASTE_DIR_UNLOCKED: nothing */
 
 #endif

@@ -170,7 +170,7 @@ static waste_status delete (const waste_reclaim *r, size_t i, const char *name, 
     if (!st) st = waste_disk_append_line(path, name, err);
     if (!st) st = waste_path_join(path, sizeof path, waste_source_dir(r->source), name, err);
     if (st) return st;
-    *gone = waste_disk_delete(path, &why) == WASTE_OK;
+    *gone = waste_path_delete(path, &why) == WASTE_OK;
     if (!*gone) snprintf(note, 200, "%.199s", why.text);
     return WASTE_OK;
 }

@@ -3,12 +3,10 @@
 #include "convert/vq_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <unistd.h>
 
+#include "base/cpus.h"
 #include "base/mem.h"
 #include "base/process.h"
 #include "convert/convert.h"
@@ -65,30 +63,21 @@ static void *work(void *arg)
 
 static int processors(void)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-#if defined(__linux__)
-    cpu_set_t set;
+    const int n = waste_cpus_processors();
 
-    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
-#endif
-    return n < 1 ? 1 : n > WASTE_VQ_THREADS ? WASTE_VQ_THREADS : (int)n;
+    return n < 1 ? 1 : n > WASTE_VQ_THREADS ? WASTE_VQ_THREADS : n;
 }
 
-/* The host's signals stay with the host's threads. */
 static void start_workers(waste_vq_pool *p, int threads)
 {
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     while (p->size < threads) {
         worker *w = p->worker + p->size;
+
         w->pool = p;
         w->number = p->size;
-        if (pthread_create(&w->thread, NULL, work, w) != 0) break;
+        if (waste_process_thread(&w->thread, 0, work, w) != 0) break;
         p->size++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 waste_status waste_vq_pool_open(waste_vq_pool **out, int threads, waste_error *err)

@@ -20,7 +20,7 @@ struct waste_writer {
     char *dir, *work;
     int overwrite;
     int made_dir, made_work; /* by this object */
-    int owned;               /* descriptor of the lock; -1: none */
+    intptr_t owned;          /* the lock, or WASTE_DIR_UNLOCKED */
     int publishing, published;
     waste_file file;
     char name[MAX_NAME]; /* of the open file */
@@ -122,11 +122,11 @@ static waste_status there_already(const waste_writer *w, waste_error *err)
 /* All was published, and the process ended before it had removed the empty directory. */
 static void tidy(const waste_writer *w)
 {
-    int fd;
+    intptr_t lock;
 
-    if (w->owned >= 0 || waste_disk_own(&fd, w->dir, NULL)) return;
-    waste_disk_remove_empty(w->work);
-    waste_disk_disown(&fd);
+    if (w->owned != WASTE_DIR_UNLOCKED || waste_disk_own(&lock, w->dir, NULL)) return;
+    waste_dir_remove(w->work);
+    waste_disk_disown(&lock);
 }
 
 static waste_status check_target(const waste_writer *w, waste_error *err)
@@ -156,7 +156,7 @@ waste_status waste_writer_open(waste_writer **out, const char *dir, const char *
 
     *out = NULL;
     if (w) {
-        w->owned = -1;
+        w->owned = WASTE_DIR_UNLOCKED;
         w->file.fd = WASTE_FILE_CLOSED;
         w->overwrite = overwrite;
         w->dir = waste_mem_text(dir, n);
@@ -239,11 +239,11 @@ waste_status waste_writer_look(const waste_writer *w, const char *job, size_t n,
 {
     waste_status st = WASTE_OK;
     leftover l;
-    int fd = -1;
+    intptr_t lock = WASTE_DIR_UNLOCKED;
 
-    if (waste_path_is_dir(w->dir)) st = waste_disk_own(&fd, w->dir, err);
+    if (waste_path_is_dir(w->dir)) st = waste_disk_own(&lock, w->dir, err);
     if (!st) st = look(w, job, n, &l, err);
-    waste_disk_disown(&fd);
+    waste_disk_disown(&lock);
     return st;
 }
 
@@ -403,7 +403,7 @@ static void remove_work(const waste_writer *w)
 
     waste_disk_remove_others(w->work, PUBLISHING);
     if (join(path, w->work, PUBLISHING, 0, NULL) == WASTE_OK) waste_path_remove(path);
-    waste_disk_remove_empty(w->work);
+    waste_dir_remove(w->work);
 }
 
 waste_status waste_writer_publish(waste_writer *w, const char *const *names, size_t n,
@@ -414,7 +414,7 @@ waste_status waste_writer_publish(waste_writer *w, const char *const *names, siz
 
     if (!st && exists(w->work, MANIFEST)) { /* else it has its place already */
         drop(w->dir, MANIFEST);
-        waste_disk_sync_dir(w->dir);
+        waste_dir_sync(w->dir);
         remove_leftovers(w, names, n);
     }
     for (i = 0; !st && i < n; i++) st = move(w, names[i], err);
@@ -429,10 +429,10 @@ void waste_writer_close(waste_writer *w)
 {
     if (!w) return;
     waste_file_close(&w->file);
-    if (w->owned >= 0 && !w->published && !w->publishing && !waste_disk_any(w->work, ".bin") &&
-        !waste_disk_any(w->work, ".header")) {
+    if (w->owned != WASTE_DIR_UNLOCKED && !w->published && !w->publishing &&
+        !waste_disk_any(w->work, ".bin") && !waste_disk_any(w->work, ".header")) {
         waste_disk_remove_dir(w->work);
-        if (w->made_dir) waste_disk_remove_empty(w->dir);
+        if (w->made_dir) waste_dir_remove(w->dir);
     }
     waste_disk_disown(&w->owned);
     waste_mem_free(w->work);

@@ -13,10 +13,10 @@
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/process.h"
 #include "store/slots.h"
 
 #define GUESSES      WASTE_POLICY_RANKS
@@ -76,18 +76,10 @@ uint64_t waste_cache_table_bytes(const waste_banks *banks, uint64_t slots)
            waste_reader_bytes();
 }
 
-/* Deadlines are on the clock that nobody sets, where the system lets them. */
 static int open_lock(waste_cache *c)
 {
-    pthread_condattr_t a;
-
     c->has_lock = pthread_mutex_init(&c->lock, NULL) == 0;
-    if (!c->has_lock || pthread_condattr_init(&a) != 0) return 0;
-#if !defined(__APPLE__)
-    (void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-#endif
-    c->has_change = pthread_cond_init(&c->change, &a) == 0;
-    pthread_condattr_destroy(&a);
+    c->has_change = c->has_lock && waste_process_wait_init(&c->change) == 0;
     return c->has_change;
 }
 
@@ -409,23 +401,13 @@ static waste_status ask_cancel(waste_cache *c, const waste_cancel *cancel, waste
  * the lock. */
 static void wait_a_moment(waste_cache *c)
 {
-    struct timespec t;
-
     if (waste_reader_threads(c->reader) == 0) {
         pthread_mutex_unlock(&c->lock);
         (void)waste_reader_serve(c->reader);
         pthread_mutex_lock(&c->lock);
         return;
     }
-#if defined(__APPLE__)
-    clock_gettime(CLOCK_REALTIME, &t);
-#else
-    clock_gettime(CLOCK_MONOTONIC, &t);
-#endif
-    t.tv_nsec += ASK_EVERY_NS;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&c->change, &c->lock, &t);
+    waste_process_wait(&c->change, &c->lock, ASK_EVERY_NS);
 }
 
 /* Until the batch has a record ready. Called and left with the lock. */

@@ -431,7 +431,7 @@ static waste_status name_paths(waste_manifest *m, const char *dir, waste_error *
     size_t n = strlen(dir);
     waste_status st;
 
-    while (n > 1 && dir[n - 1] == '/') n--;
+    while (n > waste_path_root(dir) && strchr(WASTE_PATH_SEPARATORS, dir[n - 1])) n--;
     m->dir = waste_mem_text(dir, n);
     if (!m->dir) return waste_fail(err, WASTE_NOMEM, "out of memory opening %s", dir);
     if (!waste_path_exists(m->dir))

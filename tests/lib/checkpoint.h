@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/json.h"
 #include "kernels/quant.h"
+#include "lib/portable.h"
 
 #define CKPT_BLOCK_ROWS 24 /* divides few of the shapes: tiles at the edges are cut */
 #define CKPT_BLOCK_COLS 20

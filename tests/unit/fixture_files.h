@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "lib/portable.h"
 #include "store/record.h"
 
 #define FIXTURE_EXPERTS 8

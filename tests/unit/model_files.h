@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "kernels/quant.h"
+#include "lib/portable.h"
 #include "store/record.h"
 
 typedef enum model_kind {

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/cpu.h"
+#include "base/mem.h"
 #include "emulated.h"
 #include "kernels/kernels.h"
 #include "kernels/kernels_work.h"
@@ -73,7 +74,7 @@ static float *floats(size_t n, data kind)
 /* n bytes with a guard behind them. */
 static void *guarded_new(size_t n)
 {
-    unsigned char *p = aligned_alloc(64, (n + 127) / 64 * 64);
+    unsigned char *p = waste_mem_aligned(64, (n + 127) / 64 * 64);
 
     assert_non_null(p);
     memset(p, 0xA5, n + 64);
@@ -85,7 +86,7 @@ static void guarded_free(void *p, size_t n)
     const unsigned char *guard = (unsigned char *)p + n;
 
     for (int i = 0; i < 64; i++) assert_int_equal(guard[i], 0xA5);
-    free(p);
+    waste_mem_free(p);
 }
 
 static void *work_new(const waste_kernel_limits *l)
@@ -373,8 +374,8 @@ static void expert_new(expert *e, waste_quant q, int width, int input)
     e->width = width;
     e->input = input;
     waste_record_layout_of(&e->at, &q, width, input);
-    e->record = aligned_alloc(4096, e->at.bytes);
-    e->file = aligned_alloc(4096, e->at.bytes);
+    e->record = waste_mem_aligned(4096, e->at.bytes);
+    e->file = waste_mem_aligned(4096, e->at.bytes);
     memset(e->file, 0, e->at.bytes);
     for (i = e->at.gate_off; i < e->at.scale_off; i++) e->file[i] = (unsigned char)bits();
     for (i = e->at.scale_off; i < e->at.scale_end; i += 2) {
@@ -409,7 +410,7 @@ static void expert_new(expert *e, waste_quant q, int width, int input)
             books[s] = e->m[j]->book[s] = e->books + (size_t)(j * 8 + s) * book;
         n = fast.books_bytes(&e->a.geometry);
         if (n) {
-            e->packed[j] = aligned_alloc(64, (n + 63) / 64 * 64);
+            e->packed[j] = waste_mem_aligned(64, (n + 63) / 64 * 64);
             fast.pack_books(e->packed[j], &e->a.geometry, books);
             e->m[j]->packed = e->packed[j];
         }
@@ -424,15 +425,15 @@ static void expert_new(expert *e, waste_quant q, int width, int input)
 static void expert_free(expert *e)
 {
     work_free(e->a.work, &e->l);
-    free(e->record);
-    free(e->file);
+    waste_mem_free(e->record);
+    waste_mem_free(e->file);
     free(e->books);
     free(e->x);
     free(e->h);
     free(e->y);
     free(e->a.decoded);
-    free(e->tables);
-    for (int j = 0; j < 3; j++) free(e->packed[j]);
+    waste_mem_free(e->tables);
+    for (int j = 0; j < 3; j++) waste_mem_free(e->packed[j]);
 }
 
 static float length_of(const float *v)
@@ -660,7 +661,7 @@ static void expert_bits_depend_on_the_row_alone(void **state)
         if (fast.expert_tables && fast.tables_bytes(&e.a.geometry, IN)) {
             const int64_t blocks = (IN + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS;
 
-            e.tables = aligned_alloc(64, (fast.tables_bytes(&e.a.geometry, IN) + 63) / 64 * 64);
+            e.tables = waste_mem_aligned(64, (fast.tables_bytes(&e.a.geometry, IN) + 63) / 64 * 64);
             for (int i = 0; i < 3; i++) {
                 e.a.n = 1;
                 e.a.x_row = e.index + i;

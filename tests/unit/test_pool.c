@@ -10,10 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
 #endif
@@ -22,6 +19,10 @@
 #include "base/plat.h"
 #include "base/pool.h"
 #include "emulated.h"
+#include "lib/portable.h"
+#if HAS_FORK
+#include <sys/resource.h>
+#endif
 
 #define ITEMS 10000
 
@@ -377,6 +378,8 @@ static void many_callers_open_and_close(void **state)
 
 /* ---- the process ------------------------------------------------------------------ */
 
+#if HAS_FORK
+
 static void idle_uses_no_cpu(void **state)
 {
     static job j;
@@ -431,6 +434,8 @@ static void forked_child_has_no_workers(void **state)
     waste_pool_release(p);
 }
 
+#endif
+
 /* ---- CPUs ---------------------------------------------------------------------------- */
 
 static void lists_are_read(void **state)
@@ -472,14 +477,14 @@ static void lists_are_read(void **state)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         waste_error e = {0};
 
-        if (waste_pool_parse(&c, good[i].text, &e) == WASTE_UNSUPPORTED) skip();
+        if (waste_cpus_parse(&c, good[i].text, &e) == WASTE_UNSUPPORTED) skip();
         assert_string_equal(e.text, "");
         assert_true(c.bit[0] == good[i].low && c.bit[15] == good[i].high);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         waste_error e = {0};
 
-        assert_int_equal(waste_pool_parse(&c, bad[i], &e), WASTE_ARG);
+        assert_int_equal(waste_cpus_parse(&c, bad[i], &e), WASTE_ARG);
         assert_non_null(strstr(e.text, "cpus "));
     }
 }
@@ -523,7 +528,7 @@ static void threads_are_bound_and_the_caller_for_its_turn(void **state)
 
     sched_getaffinity(0, sizeof before, &before);
     snprintf(text, sizeof text, "%d", cpu);
-    assert_int_equal(waste_pool_parse(&list, text, &e), WASTE_OK);
+    assert_int_equal(waste_cpus_parse(&list, text, &e), WASTE_OK);
     assert_int_equal(waste_pool_threads(0, &list), 1);
     assert_int_equal(waste_pool_hold(&p, 3, &list, notice, sizeof notice, &e), WASTE_OK);
     assert_string_equal(notice, "");
@@ -544,11 +549,11 @@ static void a_refused_binding_is_told(void **state)
     waste_error e = {0};
     (void)state;
 
-    assert_int_equal(waste_pool_parse(&list, "1022-1023", &e), WASTE_OK);
+    assert_int_equal(waste_cpus_parse(&list, "1022-1023", &e), WASTE_OK);
     assert_int_equal(waste_pool_hold(&p, 0, &list, notice, sizeof notice, &e), WASTE_OK);
     assert_string_equal(notice, "cpus: the system refused to bind a thread to CPU 1022");
     assert_int_equal(waste_pool_threads(0, NULL), 2);
-    assert_int_equal(waste_pool_parse(&list, "0", &e), WASTE_OK);
+    assert_int_equal(waste_cpus_parse(&list, "0", &e), WASTE_OK);
     assert_int_equal(waste_pool_hold(&q, 0, &list, notice, sizeof notice, &e), WASTE_OK);
     assert_string_equal(notice, "cpus: the threads of this process have others already");
     waste_pool_release(q);
@@ -571,8 +576,10 @@ int main(void)
         cmocka_unit_test(callers_share_the_threads),
         cmocka_unit_test(workers_stay_out_of_a_crowd),
         cmocka_unit_test(many_callers_open_and_close),
+#if HAS_FORK
         cmocka_unit_test(idle_uses_no_cpu),
         cmocka_unit_test(forked_child_has_no_workers),
+#endif
         cmocka_unit_test(lists_are_read),
 #if defined(__linux__)
         cmocka_unit_test(threads_are_bound_and_the_caller_for_its_turn),

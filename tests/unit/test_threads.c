@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "emulated.h"
@@ -311,6 +309,8 @@ static void cancelling_ends_a_step(void **state)
     free(got);
 }
 
+#if HAS_FORK
+
 static void a_forked_child_is_refused_and_may_open(void **state)
 {
     model_files f;
@@ -345,6 +345,8 @@ static void a_forked_child_is_refused_and_may_open(void **state)
     model_remove(&f);
 }
 
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,7 +359,9 @@ int main(void)
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(the_plan_counts_lanes),
         cmocka_unit_test(cancelling_ends_a_step),
+#if HAS_FORK
         cmocka_unit_test(a_forked_child_is_refused_and_may_open),
+#endif
     };
 
     emulated_say("one model of three, two numbers of threads of four");

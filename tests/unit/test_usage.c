@@ -4,8 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -13,6 +11,7 @@
 #include "emulated.h"
 #include "fixture_files.h"
 #include "internal.h"
+#include "lib/portable.h"
 #include "model_files.h"
 #include "store/usage.h"
 
@@ -140,9 +139,11 @@ static void other_files_are_no_hotlists(void **state)
     assert_int_equal(mkdir(path, 0755), 0);
     expect_rows(0);
     rmdir(path);
+#if HAS_FORK
     assert_int_equal(mkfifo(path, 0600), 0); /* must not hang */
     expect_rows(0);
     unlink(path);
+#endif
 }
 
 static void unknown_records_are_skipped(void **state)
@@ -377,6 +378,8 @@ static void saving_fails_cleanly(void **state)
 
 /* ---- a forked child ---- */
 
+#if HAS_FORK
+
 static int child_of(waste_model *m, waste_seq *seq)
 {
     const waste_row row = {seq, 1, NULL};
@@ -430,6 +433,8 @@ static void is_told_what_happened(void **state)
     waste_model_close(m);
 }
 
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,7 +452,9 @@ int main(void)
         cmocka_unit_test(learning_survives_a_restart_without_use),
         cmocka_unit_test(closing_while_warming),
         cmocka_unit_test(saving_fails_cleanly),
+#if HAS_FORK
         cmocka_unit_test(is_told_what_happened),
+#endif
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

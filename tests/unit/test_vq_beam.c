@@ -103,7 +103,7 @@ static raw raw_tables(const waste_quant *q, uint64_t seed, int wild, int lanes)
     char *at;
     int s, k, d;
 
-    a.block = aligned_alloc(64, (n * 20 + 6 * K * K * 2 + 640) / 64 * 64);
+    a.block = waste_mem_aligned(64, (n * 20 + 6 * K * K * 2 + 640) / 64 * 64);
     a.t.stages = q->stages;
     a.t.entries = q->entries;
     at = a.block;
@@ -150,7 +150,7 @@ static void every_core_follows_the_rule(void **state)
     static const int beams[] = {1, 2, 7, 16, 32};
     const size_t n = 25;
     int16_t *x = raw_vectors(n, 4);
-    void *scratch = aligned_alloc(64, WASTE_VQ_SCRATCH);
+    void *scratch = waste_mem_aligned(64, WASTE_VQ_SCRATCH);
     uint8_t got[25 * 4], want[4];
     size_t c, g, b, v;
     int wild;
@@ -172,10 +172,10 @@ static void every_core_follows_the_rule(void **state)
                                      beams[b], v);
                     }
                 }
-                free(a.block);
+                waste_mem_free(a.block);
             }
     }
-    free(scratch);
+    waste_mem_free(scratch);
     free(x);
 }
 

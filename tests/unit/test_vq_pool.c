@@ -1,6 +1,5 @@
 /* convert/vq_pool: every part once, on whatever threads there are. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 
 #include "base/mem.h"
 #include "convert/vq_pool.h"
+#include "lib/portable.h"
 
 #define PARTS 1000
 
@@ -23,13 +23,11 @@ typedef struct job {
 static void part(void *ctx, int worker, size_t i)
 {
     job *j = ctx;
-    sigset_t set;
     volatile int k, spin = 0;
 
     if (worker < 0 || worker >= j->size || atomic_fetch_add(&j->inside[worker], 1))
         atomic_fetch_add(&j->clashes, 1);
-    pthread_sigmask(SIG_SETMASK, NULL, &set);
-    if (worker && !sigismember(&set, SIGUSR1)) atomic_fetch_add(&j->open_signals, 1);
+    if (worker && open_signals()) atomic_fetch_add(&j->open_signals, 1);
     for (k = 0; k < 200; k++) spin += k;
     atomic_fetch_add(&j->done[i], 1);
     atomic_fetch_sub(&j->inside[worker], 1);
