@@ -17,7 +17,7 @@ PROVE ?= prove
 $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libwaste.a $(JANSSON_A)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
-	$(Q)$(COMPILE) -Iengine -Itests -DTEST_BUILD='"$(BUILD)"' $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lcmocka -lm -pthread
+	$(Q)$(COMPILE) -Iengine -Itests -DTEST_BUILD='"$(BUILD)"' $< -o $@ $(BUILD)/libwaste.a $(DEPS_A) -lcmocka $(SYSTEM_STATIC) -lm -pthread
 
 $(BUILD)/tests/tools/%: tests/tools/%.c $(BUILD)/libwaste.a $(JANSSON_A)
 	@mkdir -p $(@D)
@@ -41,6 +41,7 @@ check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM) $(if $(SANITIZE),,arm64-build)
 	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(NEON_TEST) $(UNIT_BIN) $(filter-out $(NEON_TEST),$(PY_TESTS))
 
 include tests/arm/arm.mk
+include tests/win/win.mk
 
 # The same suite under a sanitizer, in its own build folder.
 asan:
@@ -51,7 +52,7 @@ tsan:
 	$(MAKE) $(JOBS) check SANITIZE=thread BUILD=build-tsan
 
 lint:
-	clang-format --dry-run --Werror $(ENGINE_SRC) $(EXT_SRC) $(UNIT_SRC) $(TOOL_SRC) $(wildcard tests/fault/*.c) $(wildcard engine/*.h engine/*/*.h ext/*.h)
+	clang-format --dry-run --Werror $(wildcard engine/*.c engine/*/*.c) $(EXT_SRC) $(UNIT_SRC) $(TOOL_SRC) $(wildcard tests/fault/*.c) $(wildcard engine/*.h engine/*/*.h ext/*.h)
 	$(MAKE) --no-print-directory CC=clang BUILD=build-clang all
 	cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr --suppressions-list=tests/cppcheck.txt \
 	  -Iengine -Iext --enable=warning,portability engine ext

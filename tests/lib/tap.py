@@ -4,7 +4,9 @@ A script calls ok/equal/raises for each fact and done() at the end. skip_all say
 loudly why nothing ran.
 """
 import os
+import re
 import sqlite3
+import subprocess
 import sys
 import traceback
 
@@ -52,6 +54,45 @@ def skip(reason, name, count=1):
 def skip_all(reason):
     print(f"1..0 # SKIP {reason}", flush=True)
     sys.exit(0)
+
+
+HANGS = 1200  # seconds after which a program that another one runs is taken to hang
+_POINT = re.compile(r"(not )?ok (\d+)(?: - (.*?))?\s*(?:# SKIP ?(.*))?$")
+
+
+def program(name, path, under, **env):
+    """A unit test that another program runs. Its points go through; what it says beside
+    them is the reason of a skip, or stands behind a failure. Their names, None for those
+    that were skipped or failed."""
+    if not os.path.exists(os.path.join(ROOT, path)):
+        ok(False, f"{name} was built")
+        return []
+    try:
+        p = subprocess.run(under + [path], cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=HANGS,
+                           env=dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", WASTE_TEST_EMULATED="1", **env))
+    except subprocess.TimeoutExpired as e:
+        ok(False, f"{name}: ran to its end")
+        print("# hung for {} s, after\n# {}".format(
+            HANGS, "\n# ".join((e.stdout or b"").decode(errors="replace").splitlines()[-20:])), flush=True)
+        return []
+    points, said, plan = [], [], None
+    for line in p.stdout.splitlines():
+        m = _POINT.match(line)
+        if line.startswith("1.."):
+            plan = int(line[3:])
+        elif not m:
+            said.append(line.lstrip("# "))
+        elif m[4] is not None:
+            skip(" ".join(said) or "no reason given", f"{name}: {m[3] or m[4]}")
+            points.append(None)
+            said = []
+        else:
+            points.append(m[3] if ok(not m[1], f"{name}: {m[3]}") else None)
+    ok(p.returncode == 0 and plan == len(points), f"{name}: ran to its end")
+    if p.returncode or plan != len(points):
+        print("# exit {}, {} of {} points\n# {}".format(
+            p.returncode, len(points), plan, "\n# ".join(said[-20:] + p.stderr.splitlines()[-20:])), flush=True)
+    return points
 
 
 def done():

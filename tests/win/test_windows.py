@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""The unit tests and the extension for Windows: built by tests/win/win.mk, run under
+wine. Each point of a unit test is one here.
+"""
+import os
+import platform
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import tap
+
+BUILD = "build-win"
+MISSING = os.path.join(tap.ROOT, BUILD, "missing")
+PROGRAMS = os.path.join(tap.ROOT, BUILD, "programs")
+
+if tap.SANITIZED:
+    tap.skip_all("sanitizers run on the machine's own system")
+if not os.path.exists(MISSING):
+    tap.skip_all("not built: make windows")
+with open(MISSING, encoding="utf-8") as f:
+    reason = f.read().strip()
+if reason:
+    tap.skip_all("no tests for Windows: " + reason.splitlines()[-1])
+if platform.system() != "Linux":
+    tap.skip_all("wine is set up for Linux")
+
+# A prefix of its own: what wine keeps in the home directory stays as it is.
+os.environ.update(WINEPREFIX=os.path.join(tap.ROOT, BUILD, "prefix"), WINEDEBUG="-all")
+with open(PROGRAMS, encoding="utf-8") as f:
+    programs = f.read().split()
+tap.ok("test_reader" in programs and "test_plat" in programs, "the programs that read files are among them")
+for name in programs:
+    tap.program(name, os.path.join(BUILD, "tests", "unit", name + ".exe"), ["wine"])
+tap.done()

@@ -1,0 +1,40 @@
+# The engine, the extension and the unit tests for Windows: cross-built by mingw-w64, run
+# under wine. make test takes the tests in once they are built; tests/win/test_windows.py
+# says so when they are not.
+#   make windows    that part alone, and what it needs installed
+
+WIN_BUILD := build-win
+WIN_LIB := $(CURDIR)/$(WIN_BUILD)/sysroot
+DEB_WIN := gcc-mingw-w64-x86-64-posix wine wine64
+
+# Not for Windows: test_ram (control groups), test_convert_plan (limits of the system, and
+# a write() before libc's).
+WIN_TESTS := $(filter-out test_ram test_convert_plan,$(UNIT_SRC:tests/unit/%.c=%))
+
+# Without debug information, for the sake of the time it takes.
+WIN_MAKE = +$(Q)$(MAKE) --no-print-directory BUILD=$(WIN_BUILD) SANITIZE= CFLAGS=-O2 \
+  CC='x86_64-w64-mingw32-gcc-posix -isystem $(WIN_LIB)/include -B$(WIN_LIB)/lib/' \
+  AR=x86_64-w64-mingw32-ar OBJCOPY=x86_64-w64-mingw32-objcopy
+
+.PHONY: windows windows-build deps-windows
+
+windows: deps-windows
+	$(MAKE) $(JOBS) --no-print-directory windows-build
+	WASTE_TEST_BUILD=$(BUILD) $(PROVE) --timer --exec tests/run tests/win/test_windows.py
+
+# Machines without them build and test all the rest.
+deps-windows:
+ifneq ($(filter x86_64-linux%,$(TARGET)),)
+	-$(call install,$(DEB_WIN))
+endif
+
+# $(WIN_BUILD)/missing holds the reason when there is nothing to build with.
+windows-build: $(WIN_BUILD)/prepared
+	@echo $(WIN_TESTS) >$(WIN_BUILD)/programs
+	$(WIN_MAKE) $$(test -s $(WIN_BUILD)/missing && echo nothing || \
+	  echo all $(WIN_TESTS:%=$(WIN_BUILD)/tests/unit/%))
+
+.PHONY: $(WIN_BUILD)/prepared
+$(WIN_BUILD)/prepared:
+	@mkdir -p $(WIN_BUILD)
+	@tests/win/prepare.sh $(WIN_BUILD) 2>$(WIN_BUILD)/missing || { printf '  no tests for Windows: '; cat $(WIN_BUILD)/missing; }
