@@ -4,7 +4,7 @@
 #   make demo       install what is missing, build, convert the demo model, ask it
 #   make test       install what is missing, build, run every test (ends in prove's summary)
 #   make arm64      of these the unit tests on aarch64, under qemu-user
-#   make windows    build-win/waste.dll and unit tests, under wine
+#   make windows    build-win/waste.dll, and unit tests under wine
 #   make asan|ubsan|tsan   the same suite in its own build folder
 #   make lint       formatting and static analysis
 #   make install    PREFIX=/usr/local

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The unit tests and the extension for Windows: built by tests/win/win.mk, run under
-wine. Each point of a unit test is one here.
+"""Unit tests for Windows, of the base and store layers above all: built by
+tests/win/win.mk, run under wine. Each of their points is one here.
 """
 import os
 import platform
