@@ -19,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from lib import tap  # noqa: E402
+from lib import cgroup, tap  # noqa: E402
 from tiny import cases, container  # noqa: E402
 
 MIB = 1 << 20
@@ -103,64 +103,17 @@ def measure(path, budget, tokens=PROMPT, timeout=300, **kw):
 
 # ---- control groups ----------------------------------------------------------
 
-def write(path, value):
-    with open(path, "w") as f:
-        f.write(str(value))
-
-
-def swap_is_off(group, limit):
-    if len(open("/proc/swaps").read().splitlines()) < 2:
-        return True
-    for name, value in (("memory.swap.max", 0), ("memory.memsw.limit_in_bytes", limit)):
-        if os.path.exists(os.path.join(group, name)):
-            write(os.path.join(group, name), value)
-            return True
-    return False
-
-
-def make_group(limit):
-    """A group of `limit` bytes and no swap, and the file that has the limit; or
-    None and why there is none."""
-    name = f"waste-test-{os.getpid()}"
-    why = "no cgroup hierarchy with a memory controller"
-    for root, file in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/unified", "memory.max"),
-                       ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
-        group = os.path.join(root, name)
-        try:
-            if file == "memory.max":
-                if "memory" not in open(os.path.join(root, "cgroup.controllers")).read().split():
-                    continue
-                if "memory" not in open(os.path.join(root, "cgroup.subtree_control")).read().split():
-                    why = f"{root} does not hand down its memory controller"
-                    continue
-            elif not os.path.exists(os.path.join(root, file)):
-                continue
-            os.mkdir(group)
-        except OSError as e:
-            why = f"{root}: {e.strerror} (needs root and a writable hierarchy)"
-            continue
-        try:
-            write(os.path.join(group, file), limit)
-            if swap_is_off(group, limit):
-                return group, os.path.join(group, file)
-            why = "swap is on and cannot be turned off for one group"
-        except OSError as e:
-            why = f"{group}: {e.strerror}"
-        os.rmdir(group)
-    return None, why
-
-
 def in_a_group(limit, budget, prompt, label, make):
     """make() gives the container's path and the size of its experts."""
     names = (f"{label}: every token came", f"{label}: the plan names the group's file", f"{label}: the peak stays inside it")
-    group, file = make_group(limit)
+    group, file = cgroup.make(limit)
     if not group:
         for name in names:
             tap.skip(file, name)
         return
     try:
         path, size = make()
-        got, text = measure(path, budget, prompt, timeout=1200, preexec_fn=lambda: write(os.path.join(group, "cgroup.procs"), os.getpid()))
+        got, text = measure(path, budget, prompt, timeout=1200, preexec_fn=lambda: cgroup.enter(group))
     finally:
         os.rmdir(group)
     if not tap.ok(got is not None and got["tokens"] == REPLY and size > limit, names[0]):
