@@ -40,7 +40,7 @@ const context = await model.createContext({
     ignoreMemorySafetyChecks: true, performanceTracking: true
 });
 context.getSequence();
-const native = context._ctx; // llama_decode itself: the public generator adds a millisecond of its own
+const native = context._ctx; // llama_decode itself, without the public generator
 native.setThreads(number("threads"));
 const sampler = new llama._bindings.AddonSampler(model._model);
 sampler.applyConfig({temperature: 0});
