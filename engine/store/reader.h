@@ -10,7 +10,7 @@
 
 #include "store/bank.h"
 
-#define WASTE_READER_THREADS 2  /* by default (docs/decisions.md) */
+#define WASTE_READER_THREADS 5  /* by default (docs/decisions.md) */
 #define WASTE_READER_MOST    16 /* threads */
 
 typedef enum waste_urgency {
