@@ -139,7 +139,7 @@ for over in (False, True):
         old = files()
         shutil.copytree(TARGET, os.path.join(HOME, "old"))
     options = {"overwrite": True} if over else {}
-    n, seen, wrong, step = 1, {}, [], 7 if SANITIZED else 1
+    n, seen, wrong, step = 1, {}, [], 3 if SANITIZED else 1
     while (status := ends_at(n, **options)) == 9:
         found = state(old)
         seen[found] = seen.get(found, 0) + 1

@@ -115,10 +115,13 @@ else:
     t = threading.Thread(target=generate)
     t.start()
     time.sleep(0.05)
-    said = [child(lambda: one(db, "SELECT waste_generate(?, NULL, '{\"tokens\":[5],\"max_tokens\":1}')", linear)) for _ in range(5)]
-    ok(all("forked after" in s for s in said), "forked in the middle of another's step")
-    said = [child(lambda: one(connect(), "SELECT count(*) FROM waste_tokens(?, NULL, '{\"tokens\":[5],\"max_tokens\":3}')", linear)) for _ in range(5)]
-    equal(said, ["3"] * 5, "and with a new connection")
+    if "address" in SANITIZED:
+        skip("AddressSanitizer's allocator stays locked in a child when another thread was in it", "forked in the middle of another's step")
+    else:
+        said = [child(lambda: one(db, "SELECT waste_generate(?, NULL, '{\"tokens\":[5],\"max_tokens\":1}')", linear)) for _ in range(5)]
+        ok(all("forked after" in s for s in said), "forked in the middle of another's step")
+        said = [child(lambda: one(connect(), "SELECT count(*) FROM waste_tokens(?, NULL, '{\"tokens\":[5],\"max_tokens\":3}')", linear)) for _ in range(5)]
+        equal(said, ["3"] * 5, "and with a new connection")
     while t.is_alive():
         busy.interrupt()
         t.join(0.05)

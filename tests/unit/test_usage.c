@@ -397,7 +397,9 @@ static int child_of(waste_model *m, waste_seq *seq)
     waste_model_stats_get(m, &s);
     waste_seq_free(seq);
     waste_model_close(m);
-#if !defined(__SANITIZE_THREAD__) /* which cannot start threads after a fork */
+/* TSan cannot start threads after a fork, and ASan's allocator is locked for ever when one
+ * of the parent's threads was in it. */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     {
         waste_model *own = open_model(NULL); /* of its own it may have one */
         waste_model_close(own);
