@@ -56,7 +56,7 @@ def can_be_direct(path):
     return [n, len(BANKS) - n]
 
 def zero_for_a_bank():
-    """Closes descriptor 0 just before the first bank is opened."""
+    """Closes descriptor 0 while the first bank is being opened: it or one after it gets the number."""
     s = shim.start()
     s.open("experts-L1", shim.HANG, 60000)
 
@@ -133,7 +133,8 @@ def descriptors(want):
     if sys.platform.startswith("linux") and os.path.exists(shim.LIBRARY):
         got = same(PATH, want, "descriptor 0", command(PATH, "zero"))
         if got:
-            tap.equal(got["low"].get("0"), BANKS[0]["file"], "descriptor 0: it is the first bank's")
+            file = got["low"].get("0")
+            tap.ok(file in [b["file"] for b in BANKS], f"descriptor 0: it is a bank's: {file}")
     else:
         tap.skip(f"{shim.LIBRARY} is not built", "descriptor 0 for a bank", 4)
     got = same(PATH, want, "no standard input, output, error", command(PATH, "none"))
