@@ -7,7 +7,6 @@
 
 #if WASTE_HAVE_NEON && defined(__ARM_FEATURE_DOTPROD)
 
-#include "kernels/kernels_ref.h"
 #include "kernels/tiles.h"
 
 #define NQ_MAX 4
@@ -24,10 +23,8 @@ static inline int8x16_t four(const int8_t *p)
 
 /* Four columns, the first being number `at` of x, of nq vectors (4 rows each) by nt
  * rows of the batch. Codes are below 128. */
-static inline __attribute__((always_inline)) void multiply(sums s[NQ_MAX][NT_MAX],
-                                                           const int8x16_t *c,
-                                                           const waste_neon_acts *x, size_t at,
-                                                           int nq, int nt)
+INLINE void multiply(sums s[NQ_MAX][NT_MAX], const int8x16_t *c, const waste_neon_acts *x,
+                     size_t at, int nq, int nt)
 {
     int i, t;
 
@@ -43,10 +40,9 @@ static inline __attribute__((always_inline)) void multiply(sums s[NQ_MAX][NT_MAX
 }
 
 /* As in kernels_neon_trunk.c. */
-static inline __attribute__((always_inline)) void tile_part(
-    const waste_neon_acts *x, const waste_matrix *m, const unsigned char *w, const uint16_t *scales,
-    size_t t0, int v0, const waste_fmt fmt, const int nq, const int nt,
-    float32x4_t f[NQ_MAX][NT_MAX])
+INLINE void tile_part(const waste_neon_acts *x, const waste_matrix *m, const unsigned char *w,
+                      const uint16_t *scales, size_t t0, int v0, const waste_fmt fmt, const int nq,
+                      const int nt, float32x4_t f[NQ_MAX][NT_MAX])
 {
     const int step = fmt == WASTE_FMT_Q8G ? 4 : fmt == WASTE_FMT_Q4G ? 8 : 32;
     const int step_bytes = fmt == WASTE_FMT_Q3G ? 768 : 256;
@@ -94,7 +90,7 @@ static inline __attribute__((always_inline)) void tile_part(
             }
         }
         for (i = 0; i < nq; i++) {
-            const float32x4_t ws = waste_neon_f16(scales + g * WASTE_TILE_ROWS + 4 * (v0 + i));
+            const float32x4_t ws = vec_f16(scales + g * WASTE_TILE_ROWS + 4 * (v0 + i));
 
             for (t = 0; t < nt; t++) {
                 const float xs = x->scale[(t0 + (size_t)t) * x->groups + g];
@@ -106,10 +102,8 @@ static inline __attribute__((always_inline)) void tile_part(
     }
 }
 
-static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a,
-                                                           const waste_neon_acts *x, int64_t row,
-                                                           int64_t lo, int64_t hi,
-                                                           const waste_fmt fmt)
+INLINE void run_tile(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
+                     int64_t hi, const waste_fmt fmt)
 {
     const unsigned char *w = (const unsigned char *)a->w.data + row * a->w.row_bytes;
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
@@ -132,38 +126,20 @@ static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a
     }
 }
 
-static void tile_q8(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
-                    int64_t hi)
+static void tile(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
+                 int64_t hi)
 {
-    run_tile(a, x, row, lo, hi, WASTE_FMT_Q8G);
-}
-
-static void tile_q4(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
-                    int64_t hi)
-{
-    run_tile(a, x, row, lo, hi, WASTE_FMT_Q4G);
-}
-
-static void tile_q3(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
-                    int64_t hi)
-{
-    run_tile(a, x, row, lo, hi, WASTE_FMT_Q3G);
+    if (a->w.fmt == WASTE_FMT_Q8G)
+        run_tile(a, x, row, lo, hi, WASTE_FMT_Q8G);
+    else if (a->w.fmt == WASTE_FMT_Q4G)
+        run_tile(a, x, row, lo, hi, WASTE_FMT_Q4G);
+    else
+        run_tile(a, x, row, lo, hi, WASTE_FMT_Q3G);
 }
 
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)
 {
-    waste_kernels plain;
-
-    if (!a->w.tiled) {
-        waste_kernels_ref(&plain);
-        plain.matmul(a, lo, hi);
-    } else if (a->w.fmt == WASTE_FMT_Q8G) {
-        waste_neon_matmul(a, lo, hi, tile_q8, 1);
-    } else if (a->w.fmt == WASTE_FMT_Q4G) {
-        waste_neon_matmul(a, lo, hi, tile_q4, 1);
-    } else {
-        waste_neon_matmul(a, lo, hi, tile_q3, 1);
-    }
+    waste_neon_matmul(a, lo, hi, tile, 1);
 }
 
 static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)

@@ -49,7 +49,7 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int16_t *q,
     int64_t i;
 
     for (i = 0; i < n; i += 4) /* as integers, so that NaN counts as largest */
-        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(waste_load4(x + i, n - i))));
+        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(vec_load_n(x + i, n - i))));
     bits = vmaxvq_u32(most);
     memset(q, 0, (size_t)group * sizeof *q);
     *sum = 0;
@@ -59,7 +59,7 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int16_t *q,
     if (top < 1e-30f) top = 1e-30f;
     by = STEPS_MAX / top;
     for (i = 0; i < n; i += 4) { /* groups are multiples of 4: there is room */
-        const int32x4_t v = vcvtnq_s32_f32(vmulq_n_f32(waste_load4(x + i, n - i), by));
+        const int32x4_t v = vcvtnq_s32_f32(vmulq_n_f32(vec_load_n(x + i, n - i), by));
 
         total = vaddq_s32(total, v);
         vst1_s16(q + i, vmovn_s32(v));
@@ -118,9 +118,8 @@ typedef struct sums {
 } sums;
 
 /* Four columns of nq vectors (4 rows each) by nt rows of the batch. */
-static inline __attribute__((always_inline)) void multiply(sums s[NQ_MAX][NT_MAX],
-                                                           const uint8x16_t *c, const int16_t *q,
-                                                           size_t cols, int nq, int nt)
+INLINE void multiply(sums s[NQ_MAX][NT_MAX], const uint8x16_t *c, const int16_t *q, size_t cols,
+                     int nq, int nt)
 {
     int16x8_t x[NT_MAX];
     int i, t;
@@ -146,10 +145,9 @@ static inline __attribute__((always_inline)) void multiply(sums s[NQ_MAX][NT_MAX
 
 /* nq vectors of 4 rows, the first being number `v0` of a tile's 16, by nt rows of the
  * batch from row t0 of x on. fmt, nq and nt are constants where this is inlined. */
-static inline __attribute__((always_inline)) void tile_part(
-    const waste_neon_acts *x, const waste_matrix *m, const unsigned char *w, const uint16_t *scales,
-    size_t t0, int v0, const waste_fmt fmt, const int nq, const int nt,
-    float32x4_t f[NQ_MAX][NT_MAX])
+INLINE void tile_part(const waste_neon_acts *x, const waste_matrix *m, const unsigned char *w,
+                      const uint16_t *scales, size_t t0, int v0, const waste_fmt fmt, const int nq,
+                      const int nt, float32x4_t f[NQ_MAX][NT_MAX])
 {
     const int step = fmt == WASTE_FMT_Q8G ? 4 : fmt == WASTE_FMT_Q4G ? 8 : 32;
     const int step_bytes = fmt == WASTE_FMT_Q3G ? 768 : 256;
@@ -189,7 +187,7 @@ static inline __attribute__((always_inline)) void tile_part(
             }
         }
         for (i = 0; i < nq; i++) {
-            const float32x4_t ws = waste_neon_f16(scales + g * WASTE_TILE_ROWS + 4 * (v0 + i));
+            const float32x4_t ws = vec_f16(scales + g * WASTE_TILE_ROWS + 4 * (v0 + i));
 
             for (t = 0; t < nt; t++) {
                 const size_t at = (t0 + (size_t)t) * x->groups + g;
@@ -202,10 +200,8 @@ static inline __attribute__((always_inline)) void tile_part(
     }
 }
 
-static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a,
-                                                           const waste_neon_acts *x, int64_t row,
-                                                           int64_t lo, int64_t hi,
-                                                           const waste_fmt fmt)
+INLINE void run_tile(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
+                     int64_t hi, const waste_fmt fmt)
 {
     const unsigned char *w = (const unsigned char *)a->w.data + row * a->w.row_bytes;
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
@@ -229,22 +225,15 @@ static inline __attribute__((always_inline)) void run_tile(const waste_matmul *a
         }
 }
 
-static void tile_q8(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
-                    int64_t hi)
+static void tile(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
+                 int64_t hi)
 {
-    run_tile(a, x, row, lo, hi, WASTE_FMT_Q8G);
-}
-
-static void tile_q4(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
-                    int64_t hi)
-{
-    run_tile(a, x, row, lo, hi, WASTE_FMT_Q4G);
-}
-
-static void tile_q3(const waste_matmul *a, const waste_neon_acts *x, int64_t row, int64_t lo,
-                    int64_t hi)
-{
-    run_tile(a, x, row, lo, hi, WASTE_FMT_Q3G);
+    if (a->w.fmt == WASTE_FMT_Q8G)
+        run_tile(a, x, row, lo, hi, WASTE_FMT_Q8G);
+    else if (a->w.fmt == WASTE_FMT_Q4G)
+        run_tile(a, x, row, lo, hi, WASTE_FMT_Q4G);
+    else
+        run_tile(a, x, row, lo, hi, WASTE_FMT_Q3G);
 }
 
 /* ---- rows as stored ------------------------------------------------------------ */
@@ -274,34 +263,30 @@ static float row_as_stored(const waste_matrix *w, const waste_neon_acts *x, int6
     return f;
 }
 
-void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon_tile *tile,
+void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon_tile *part,
                        int planes)
 {
     const int64_t tiled = waste_tiles_rows(&a->w);
-    const waste_neon_acts x = acts_in(a, a->activations, planes);
+    waste_neon_acts x;
+    waste_kernels plain;
     int64_t o;
     size_t t;
 
+    if (!a->w.tiled) {
+        waste_kernels_ref(&plain);
+        plain.matmul(a, lo, hi);
+        return;
+    }
+    x = acts_in(a, a->activations, planes);
     for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled; o += WASTE_TILE_ROWS)
-        tile(a, &x, o, lo, hi);
+        part(a, &x, o, lo, hi);
     for (o = lo > tiled ? lo : tiled; o < hi; o++)
         for (t = 0; t < a->n; t++) waste_neon_row(a, t)[o] = row_as_stored(&a->w, &x, o, t);
 }
 
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)
 {
-    waste_kernels plain;
-
-    if (!a->w.tiled) {
-        waste_kernels_ref(&plain);
-        plain.matmul(a, lo, hi);
-    } else if (a->w.fmt == WASTE_FMT_Q8G) {
-        waste_neon_matmul(a, lo, hi, tile_q8, 0);
-    } else if (a->w.fmt == WASTE_FMT_Q4G) {
-        waste_neon_matmul(a, lo, hi, tile_q4, 0);
-    } else {
-        waste_neon_matmul(a, lo, hi, tile_q3, 0);
-    }
+    waste_neon_matmul(a, lo, hi, tile, 0);
 }
 
 void waste_kernels_neon_trunk(waste_kernels *k)

@@ -180,8 +180,7 @@ static float quantise_block(const books *b, const float *x, int64_t n, int16_t *
 }
 
 /* The weight vectors of 8 rows at one position. p: their indices. */
-static inline __attribute__((always_inline)) void decode8(int16x8_t w[8], const unsigned char *p,
-                                                          const int16_t *q, const int stages)
+INLINE void decode8(int16x8_t w[8], const unsigned char *p, const int16_t *q, const int stages)
 {
     uint64_t u[3];
     int r;
@@ -210,10 +209,8 @@ static inline void fold4(float *acc, const int32x4_t *s, float unit)
 }
 
 /* 8 rows by one input. */
-static inline __attribute__((always_inline)) void one_input(float *acc, const unsigned char *p,
-                                                            int64_t n, const int16_t *book,
-                                                            const int16_t *x, float unit,
-                                                            const int stages)
+INLINE void one_input(float *acc, const unsigned char *p, int64_t n, const int16_t *book,
+                      const int16_t *x, float unit, const int stages)
 {
     int32x4_t s[8];
     int64_t v;
@@ -234,10 +231,8 @@ static inline __attribute__((always_inline)) void one_input(float *acc, const un
 
 /* Four rows of decoded vectors by nt inputs, nt a constant; sums of input i at
  * acc + i * step. */
-static inline __attribute__((always_inline)) void some_inputs(float *acc, size_t step,
-                                                              const int16x8_t w[4][BLOCK],
-                                                              int64_t n, const int16_t *x,
-                                                              const float *unit, const int nt)
+INLINE void some_inputs(float *acc, size_t step, const int16x8_t w[4][BLOCK], int64_t n,
+                        const int16_t *x, const float *unit, const int nt)
 {
     int32x4_t s[4][4];
     int64_t v;
@@ -262,10 +257,8 @@ typedef struct inputs {
 } inputs;
 
 /* 8 rows by all inputs. */
-static inline __attribute__((always_inline)) void eight_rows(float *acc, size_t step,
-                                                             const unsigned char *p, int64_t n,
-                                                             const int16_t *book, const inputs *x,
-                                                             const int stages)
+INLINE void eight_rows(float *acc, size_t step, const unsigned char *p, int64_t n,
+                       const int16_t *book, const inputs *x, const int stages)
 {
     int16x8_t w[8][BLOCK];
     int64_t v;
@@ -300,11 +293,8 @@ static inline void prefetch(const unsigned char *p, size_t n)
 }
 
 /* Row blocks first..last over the positions of a block. acc: [inputs][step]. */
-static inline __attribute__((always_inline)) void apply_bytes(const waste_vq_matrix *m,
-                                                              int64_t first, int64_t last,
-                                                              int64_t v0, int64_t n,
-                                                              const inputs *x, float *acc,
-                                                              size_t step, const int stages)
+INLINE void apply_bytes(const waste_vq_matrix *m, int64_t first, int64_t last, int64_t v0,
+                        int64_t n, const inputs *x, float *acc, size_t step, const int stages)
 {
     const books *k = m->packed;
     const size_t at = (size_t)(v0 * ROWS * stages), chunk = (size_t)(n * ROWS * stages);
@@ -560,10 +550,9 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
                 u[r - lo] *= scale_of(&a->up, r);
             }
             for (r = 0; r < hi - lo; r += 4)
-                waste_store4(h + lo + r,
-                             waste_act4(&a->act, waste_load4(g + r, hi - lo - r),
-                                        waste_load4(u + r, hi - lo - r)),
-                             hi - lo - r);
+                vec_store_n(h + lo + r, hi - lo - r,
+                            vec_act(&a->act, vec_load_n(g + r, hi - lo - r),
+                                    vec_load_n(u + r, hi - lo - r)));
         }
     }
 }

@@ -2,12 +2,12 @@
  *
  * Included at the end of a table's header, which has defined before
  *
- *     vec, VEC                  a vector of f32 with + - * /, its lanes (8, 16)
+ *     vec, VEC                  a vector of f32 with + - * /, its lanes (4, 8, 16)
  *     vec_set(x)                x in all lanes
  *     vec_load(p) vec_store(p, v)          any alignment
  *     vec_load_n(p, n) vec_store_n(p, n, v)   the first n lanes, n >= 0; zeros in the others
  *     vec_fma(a, b, c) vec_fnma(a, b, c)   c + a b, c - a b, rounded once
- *     vec_max(a, b) vec_min(a, b)          b where one is NaN
+ *     vec_max(a, b) vec_min(a, b)          NaN where b is NaN; b, or NaN, where a is
  *     vec_abs(v) vec_round(v)   the nearest integers, halves to even
  *     vec_ldexp(v, n)           v 2^n, n integers from -151 to 129; gradual underflow
  *     vec_below(x, y, a, b)     a where x < y, else b
