@@ -14,8 +14,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "kernels/kernels_ref.h"
-#include "kernels/kernels_work.h"
+#include "kernels/kernels_vq.h"
 #include "kernels/quant.h"
 
 #define ROWS  64 /* of an index block */
@@ -23,28 +22,16 @@
 #define LEAST 3  /* of them, for that to be faster (docs/measured.md) */
 #define PASS  2  /* positions whose tables they have at a time */
 
-/* 3: three stages of bytes, 2: two, 6: four of 6 bits; 0: left to plain C. */
-static int kind_of(const waste_vq_geometry *g)
-{
-    if (g->vec_dim != 8 || g->index_block != ROWS) return 0;
-    if (g->index_bits == 6) return g->stages == 4 && g->vector_bytes == 3 ? 6 : 0;
-    return (g->stages == 2 || g->stages == 3) && g->vector_bytes == g->stages ? g->stages : 0;
-}
-
-static size_t entries_of(const waste_vq_geometry *g)
-{
-    return g->index_bits == 6 ? 64 : 256;
-}
-
 /* Books by dimension: [stage][8][entries]. */
 static size_t books_bytes(const waste_vq_geometry *g)
 {
-    return kind_of(g) ? (size_t)g->stages * 8 * entries_of(g) * sizeof(float) : 0;
+    return waste_vq_kind(g) ? (size_t)g->stages * 8 * (size_t)waste_vq_entries(g) * sizeof(float)
+                            : 0;
 }
 
 static void pack_books(void *to, const waste_vq_geometry *g, const float *const *book)
 {
-    const size_t n = entries_of(g);
+    const size_t n = (size_t)waste_vq_entries(g);
     float *p = to;
     size_t e;
     int s, d;
@@ -64,7 +51,7 @@ static size_t tables_bytes(const waste_vq_geometry *g, int64_t cols)
 static void build(float *to, const waste_vq_geometry *g, const float *books, const float *x,
                   int64_t n)
 {
-    const size_t entries = entries_of(g);
+    const size_t entries = (size_t)waste_vq_entries(g);
     int64_t v;
     size_t e;
     int s, d, i;
@@ -164,7 +151,7 @@ INLINE void apply_kind(const waste_vq_matrix *m, int64_t first, int64_t last, fl
 static void apply(const waste_vq_geometry *g, const waste_vq_matrix *m, int64_t first, int64_t last,
                   float *acc, const float *t, int64_t v0, int64_t n)
 {
-    const int kind = kind_of(g);
+    const int kind = waste_vq_kind(g);
 
     if (kind == 6)
         apply_kind(m, first, last, acc, t, v0, n, 6);
@@ -181,7 +168,7 @@ static void apply(const waste_vq_geometry *g, const waste_vq_matrix *m, int64_t 
 static void build_lanes(float *to, const waste_vq_geometry *g, const float *books,
                         const float *const *x, size_t inputs, int64_t v0, int64_t n)
 {
-    const size_t entries = entries_of(g);
+    const size_t entries = (size_t)waste_vq_entries(g);
     int64_t v;
     size_t e, i;
     int s, d;
@@ -271,7 +258,7 @@ INLINE void apply_lanes_kind(const waste_vq_matrix *m, int64_t first, int64_t la
 static void apply_lanes(const waste_vq_geometry *g, const waste_vq_matrix *m, int64_t first,
                         int64_t last, float *acc, const float *t, int64_t v0, int64_t n)
 {
-    const int kind = kind_of(g);
+    const int kind = waste_vq_kind(g);
 
     if (kind == 6)
         apply_lanes_kind(m, first, last, acc, t, v0, n, 6);
@@ -306,10 +293,10 @@ static void run_lanes(const waste_expert *a, const waste_vq_matrix *m, int64_t f
 
 /* All positions for n inputs; acc[i * step]: (last - first) * 64 sums of input i. */
 static void run_matrix(const waste_expert *a, const waste_vq_matrix *m, int64_t first, int64_t last,
-                       const float *const *x, size_t n, float *acc, size_t step, float *side)
+                       const float *const *x, size_t n, float *acc, size_t step)
 {
     const int64_t nv = m->cols / 8;
-    float *table = a->work;
+    float *table = a->work, *side = waste_vq_sums(a) + WASTE_VQ_ROWS * step;
     int64_t v, p;
     size_t i, k;
 
@@ -327,85 +314,7 @@ static void run_matrix(const waste_expert *a, const waste_vq_matrix *m, int64_t 
     }
 }
 
-static int fast(const waste_expert *a)
-{
-    return a->gate.packed && a->up.packed && a->down.packed && kind_of(&a->geometry);
-}
-
-static float *sums_of(const waste_expert *a)
-{
-    return (float *)(void *)((char *)a->work + WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES +
-                             WASTE_VQ_MANY_BYTES);
-}
-
-static float scale_of(const waste_vq_matrix *m, int64_t r)
-{
-    return _cvtsh_ss((unsigned short)(m->scale[2 * r] | m->scale[2 * r + 1] << 8));
-}
-
-static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
-{
-    const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
-    const size_t step = (size_t)(last - first) * ROWS;
-    const float *x[WASTE_VQ_ROWS];
-    float *acc = sums_of(a), *side = acc + 2 * WASTE_VQ_ROWS * step;
-    waste_kernels plain;
-    size_t at, n, i;
-    int64_t r;
-
-    waste_kernels_ref(&plain);
-    if (!fast(a)) {
-        plain.expert_up(a, lo, hi);
-        return;
-    }
-    for (at = 0; at < a->n; at += n) {
-        n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
-        for (i = 0; i < n; i++) x[i] = a->x + (int64_t)a->x_row[at + i] * a->gate.cols;
-        run_matrix(a, &a->gate, first, last, x, n, acc, 2 * step, side);
-        run_matrix(a, &a->up, first, last, x, n, acc + step, 2 * step, side);
-        for (i = 0; i < n; i++) {
-            float *g = acc + 2 * i * step + (lo - first * ROWS), *u = g + step;
-            float *h = a->h + (int64_t)(at + i) * a->gate.rows;
-
-            for (r = lo; r < hi; r++) {
-                g[r - lo] *= scale_of(&a->gate, r);
-                u[r - lo] *= scale_of(&a->up, r);
-            }
-            for (r = lo; r < hi; r += VEC)
-                vec_store_n(h + r, hi - r,
-                            vec_act(&a->act, vec_load_n(g + r - lo, hi - r),
-                                    vec_load_n(u + r - lo, hi - r)));
-        }
-    }
-}
-
-static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
-{
-    const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
-    const size_t step = (size_t)(last - first) * ROWS;
-    const float *x[WASTE_VQ_ROWS];
-    float *acc = sums_of(a), *side = acc + WASTE_VQ_ROWS * step;
-    waste_kernels plain;
-    size_t at, n, i;
-    int64_t r;
-
-    if (!fast(a)) {
-        waste_kernels_ref(&plain);
-        plain.expert_down(a, lo, hi);
-        return;
-    }
-    for (at = 0; at < a->n; at += n) {
-        n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
-        for (i = 0; i < n; i++) x[i] = a->h + (int64_t)(at + i) * a->down.cols;
-        run_matrix(a, &a->down, first, last, x, n, acc, step, side);
-        for (i = 0; i < n; i++) {
-            float *y = a->y + (int64_t)a->y_row[at + i] * a->down.rows;
-
-            for (r = lo; r < hi; r++)
-                y[r] = acc[i * step + (size_t)(r - first * ROWS)] * scale_of(&a->down, r);
-        }
-    }
-}
+#include "kernels/kernels_vec_expert.h"
 
 void waste_kernels_avx2_vq(waste_kernels *k)
 {

@@ -10,11 +10,6 @@
 
 #define ROWS WASTE_VQ_INDEX_ROWS
 
-static int fast(const waste_expert *a)
-{
-    return a->gate.packed && a->up.packed && a->down.packed && waste_vq_fast(&a->geometry);
-}
-
 /* Scratch of a part: a table block, two de-interleaved chunks, what many inputs need, the
  * scales of a group of inputs, and their sums for up to two matrices. */
 typedef struct work {
@@ -75,7 +70,7 @@ static float *prepared_units(const unsigned char *tables, const waste_vq_geometr
 
 static size_t tables_bytes(const waste_vq_geometry *g, int64_t cols)
 {
-    return waste_vq_fast(g) ? 2 * prepared_bytes(g, cols) : 0;
+    return waste_vq_kind(g) ? 2 * prepared_bytes(g, cols) : 0;
 }
 
 static void expert_tables(const waste_expert *a, void *to, int64_t lo, int64_t hi)
@@ -318,7 +313,7 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
     size_t at, n, i;
     int many;
 
-    if (!fast(a)) {
+    if (!waste_vq_fast(a)) {
         waste_kernels_ref(&plain);
         plain.expert_up(a, lo, hi);
         return;
@@ -340,7 +335,7 @@ static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
     size_t at, n, i;
     int many;
 
-    if (!fast(a)) {
+    if (!waste_vq_fast(a)) {
         waste_kernels_ref(&plain);
         plain.expert_down(a, lo, hi);
         return;

@@ -30,7 +30,7 @@
 #define WASTE_KERNELS_AVX512_VQ_H
 
 #include "kernels/kernels_avx512.h"
-#include "kernels/kernels_work.h"
+#include "kernels/kernels_vq.h"
 
 #if WASTE_HAVE_AVX512BW
 
@@ -81,13 +81,6 @@ static inline __m512i waste_vq_load(const void *p)
 static inline int waste_vq_packed(const waste_vq_geometry *g)
 {
     return g->index_bits == 6;
-}
-
-static inline int waste_vq_fast(const waste_vq_geometry *g)
-{
-    if (g->vec_dim != 8 || g->index_block != WASTE_VQ_INDEX_ROWS) return 0;
-    if (waste_vq_packed(g)) return g->stages == 4 && g->vector_bytes == 3;
-    return (g->stages == 2 || g->stages == 3) && g->vector_bytes == g->stages;
 }
 
 /* Four 6-bit indices of 64 rows, from their three planes (docs/format.md 5.5); the upper

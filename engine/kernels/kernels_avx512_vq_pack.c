@@ -12,7 +12,7 @@
 
 size_t waste_vq_books_bytes(const waste_vq_geometry *g)
 {
-    if (!waste_vq_fast(g)) return 0;
+    if (!waste_vq_kind(g)) return 0;
     return sizeof(waste_vq_books) +
            (size_t)g->stages * (size_t)waste_vq_groups(g) * 4 * 4 * 16 * 2 * 2;
 }
@@ -151,7 +151,7 @@ void waste_vq_pack_record(void *record, const waste_record_layout *at, const was
     unsigned char *index = (unsigned char *)record + at->gate_off;
     const uint64_t bytes_in_all = at->scale_off - at->gate_off;
 
-    if (!waste_vq_fast(g)) return;
+    if (!waste_vq_kind(g)) return;
     waste_vq_planes(index, index,
                     (int64_t)(bytes_in_all / (uint64_t)(WASTE_VQ_INDEX_ROWS * g->vector_bytes)),
                     g->vector_bytes);

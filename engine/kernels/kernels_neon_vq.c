@@ -28,8 +28,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/kernels_ref.h"
-#include "kernels/kernels_work.h"
+#include "kernels/kernels_vq.h"
 #include "kernels/quant.h"
 
 #define ROWS        64 /* of an index block */
@@ -41,14 +40,6 @@
 #define TABLE_RANGE 32600.0f     /* what table entries of the stages may add up to */
 #define TABLE_BOOK  32760.0f     /* length of the longest entry where tables are made */
 #define POSITION    (4 * 2 * 64) /* table bytes of a position: per stage 64 high, 64 low */
-
-/* 3: three stages of bytes, 2: two, 6: four of 6 bits; 0: left to plain C. */
-static int kind_of(const waste_vq_geometry *g)
-{
-    if (g->vec_dim != 8 || g->index_block != ROWS) return 0;
-    if (g->index_bits == 6) return g->stages == 4 && g->vector_bytes == 3 ? 6 : 0;
-    return (g->stages == 2 || g->stages == 3) && g->vector_bytes == g->stages ? g->stages : 0;
-}
 
 /* ---- books -------------------------------------------------------------------- */
 
@@ -63,20 +54,15 @@ typedef struct books {
     int16_t q[];
 } books;
 
-static int entries_of(const waste_vq_geometry *g)
-{
-    return g->index_bits == 6 ? 64 : 256;
-}
-
 static size_t books_bytes(const waste_vq_geometry *g)
 {
-    if (!kind_of(g)) return 0;
-    return sizeof(books) + (size_t)(g->stages * entries_of(g) * 8) * sizeof(int16_t);
+    if (!waste_vq_kind(g)) return 0;
+    return sizeof(books) + (size_t)(g->stages * waste_vq_entries(g) * 8) * sizeof(int16_t);
 }
 
 static void pack_books(void *to, const waste_vq_geometry *g, const float *const *book)
 {
-    const int entries = entries_of(g), tables = g->index_bits == 6;
+    const int entries = waste_vq_entries(g), tables = g->index_bits == 6;
     float components = 0, scale;
     books *b = to;
     int s, e, d;
@@ -433,7 +419,7 @@ static size_t prepared_bytes(int64_t cols)
 
 static size_t tables_bytes(const waste_vq_geometry *g, int64_t cols)
 {
-    return kind_of(g) == 6 ? 2 * prepared_bytes(cols) : 0;
+    return waste_vq_kind(g) == 6 ? 2 * prepared_bytes(cols) : 0;
 }
 
 static void expert_tables(const waste_expert *a, void *to, int64_t lo, int64_t hi)
@@ -444,7 +430,7 @@ static void expert_tables(const waste_expert *a, void *to, int64_t lo, int64_t h
     int64_t v;
     int i;
 
-    if (kind_of(&a->geometry) != 6) return;
+    if (waste_vq_kind(&a->geometry) != 6) return;
     for (i = 0; i < 2; i++) {
         unsigned char *t = (unsigned char *)to + (size_t)i * prepared_bytes(a->gate.cols);
         float *unit = (float *)(void *)(t + nv * POSITION);
@@ -453,6 +439,13 @@ static void expert_tables(const waste_expert *a, void *to, int64_t lo, int64_t h
             unit[v / BLOCK] = build(t + v * POSITION, i ? a->up.packed : a->gate.packed, x + 8 * v,
                                     nv - v < BLOCK ? nv - v : BLOCK);
     }
+}
+
+/* Those of a matrix for the only input, or NULL. */
+static const unsigned char *prepared_of(const waste_expert *a, const waste_vq_matrix *m)
+{
+    if (a->n != 1 || !a->tables || m == &a->down) return NULL;
+    return (const unsigned char *)a->tables + (m == &a->up ? prepared_bytes(m->cols) : 0);
 }
 
 /* prepared: tables of input 0, or NULL. */
@@ -489,102 +482,20 @@ static void run_tables(const waste_expert *a, const waste_vq_matrix *m, int64_t 
 
 /* ---- slots ------------------------------------------------------------------------------ */
 
-static int fast(const waste_expert *a)
-{
-    return a->gate.packed && a->up.packed && a->down.packed && kind_of(&a->geometry);
-}
-
-static float *sums_of(const waste_expert *a)
-{
-    return (float *)(void *)((char *)a->work + WASTE_VQ_TABLE_BYTES + WASTE_VQ_PLANE_BYTES);
-}
-
 /* Row blocks first..last of a matrix by n inputs. acc: [n][step] sums, rows in order. */
 static void run_matrix(const waste_expert *a, const waste_vq_matrix *m, int64_t first, int64_t last,
-                       const float *const *x, size_t n, const unsigned char *prepared, float *acc,
-                       size_t step)
+                       const float *const *x, size_t n, float *acc, size_t step)
 {
     size_t i;
 
     for (i = 0; i < n; i++) memset(acc + i * step, 0, (size_t)(last - first) * ROWS * sizeof *acc);
-    if (kind_of(&a->geometry) == 6)
-        run_tables(a, m, first, last, x, n, prepared, acc, step);
+    if (waste_vq_kind(&a->geometry) == 6)
+        run_tables(a, m, first, last, x, n, prepared_of(a, m), acc, step);
     else
         run_bytes(a, m, first, last, x, n, acc, step);
 }
 
-static float scale_of(const waste_vq_matrix *m, int64_t r)
-{
-    return waste_f16_to_f32((uint16_t)(m->scale[2 * r] | m->scale[2 * r + 1] << 8));
-}
-
-static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
-{
-    const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
-    const size_t step = (size_t)(last - first) * ROWS;
-    const unsigned char *ready = a->n == 1 ? a->tables : NULL;
-    const float *x[WASTE_VQ_ROWS];
-    waste_kernels plain;
-    float *acc;
-    size_t at, n, i;
-    int64_t r;
-
-    if (!fast(a)) {
-        waste_kernels_ref(&plain);
-        plain.expert_up(a, lo, hi);
-        return;
-    }
-    acc = sums_of(a);
-    for (at = 0; at < a->n; at += n) {
-        n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
-        for (i = 0; i < n; i++) x[i] = a->x + (int64_t)a->x_row[at + i] * a->gate.cols;
-        run_matrix(a, &a->gate, first, last, x, n, ready, acc, 2 * step);
-        run_matrix(a, &a->up, first, last, x, n,
-                   ready ? ready + prepared_bytes(a->gate.cols) : NULL, acc + step, 2 * step);
-        for (i = 0; i < n; i++) {
-            float *g = acc + 2 * i * step + (lo - first * ROWS), *u = g + step;
-            float *h = a->h + (int64_t)(at + i) * a->gate.rows;
-
-            for (r = lo; r < hi; r++) {
-                g[r - lo] *= scale_of(&a->gate, r);
-                u[r - lo] *= scale_of(&a->up, r);
-            }
-            for (r = 0; r < hi - lo; r += 4)
-                vec_store_n(h + lo + r, hi - lo - r,
-                            vec_act(&a->act, vec_load_n(g + r, hi - lo - r),
-                                    vec_load_n(u + r, hi - lo - r)));
-        }
-    }
-}
-
-static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
-{
-    const int64_t first = lo / ROWS, last = (hi + ROWS - 1) / ROWS;
-    const size_t step = (size_t)(last - first) * ROWS;
-    const float *x[WASTE_VQ_ROWS];
-    waste_kernels plain;
-    float *acc;
-    size_t at, n, i;
-    int64_t r;
-
-    if (!fast(a)) {
-        waste_kernels_ref(&plain);
-        plain.expert_down(a, lo, hi);
-        return;
-    }
-    acc = sums_of(a);
-    for (at = 0; at < a->n; at += n) {
-        n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
-        for (i = 0; i < n; i++) x[i] = a->h + (int64_t)(at + i) * a->down.cols;
-        run_matrix(a, &a->down, first, last, x, n, NULL, acc, step);
-        for (i = 0; i < n; i++) {
-            float *y = a->y + (int64_t)a->y_row[at + i] * a->down.rows;
-
-            for (r = lo; r < hi; r++)
-                y[r] = acc[i * step + (size_t)(r - first * ROWS)] * scale_of(&a->down, r);
-        }
-    }
-}
+#include "kernels/kernels_vec_expert.h"
 
 void waste_kernels_neon_vq(waste_kernels *k)
 {
