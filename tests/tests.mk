@@ -40,6 +40,18 @@ check: all $(UNIT_BIN) $(TOOL_BIN) $(FAULT_SHIM) $(if $(SANITIZE),,arm64-build)
 	CMOCKA_MESSAGE_OUTPUT=TAP PYTHONDONTWRITEBYTECODE=1 WASTE_TEST_BUILD=$(BUILD) \
 	  WASTE_TEST_SANITIZE=$(SANITIZE) $(PROVE) -j2 --timer --exec tests/run $(NEON_TEST) $(UNIT_BIN) $(filter-out $(NEON_TEST),$(PY_TESTS))
 
+# What a build for other machines needs, SCRIPT FOLDER SYSTEM: FOLDER/missing is empty, or
+# holds the reason why there is nothing to build with, which its tests then give.
+define prepare
+@mkdir -p $(2)
+@if $(1) $(2) 2>$(2)/missing; then : >$(2)/missing; \
+else test -s $(2)/missing || echo '$(1) failed' >$(2)/missing; \
+  echo "  no tests on $(3): $$(tail -1 $(2)/missing)"; fi
+endef
+
+.PHONY: nothing
+nothing:
+
 include tests/arm/arm.mk
 include tests/win/win.mk
 

@@ -26,14 +26,9 @@ ifeq ($(shell uname -sm),Linux x86_64)
 	-$(call install,$(DEB_ARM),optional)
 endif
 
-# $(ARM_BUILD)/missing holds the reason when there is nothing to build with.
 arm64-build: $(ARM_BUILD)/prepared
 	$(ARM_MAKE) $$(test -s $(ARM_BUILD)/missing && echo nothing || echo unit-tests)
 
-.PHONY: $(ARM_BUILD)/prepared nothing
-nothing:
+.PHONY: $(ARM_BUILD)/prepared
 $(ARM_BUILD)/prepared:
-	@mkdir -p $(ARM_BUILD)
-	@if tests/arm/prepare.sh $(ARM_BUILD) 2>$(ARM_BUILD)/missing; then : >$(ARM_BUILD)/missing; \
-	else test -s $(ARM_BUILD)/missing || echo 'tests/arm/prepare.sh failed' >$(ARM_BUILD)/missing; \
-	  echo "  no aarch64 tests: $$(tail -1 $(ARM_BUILD)/missing)"; fi
+	$(call prepare,tests/arm/prepare.sh,$(ARM_BUILD),aarch64)

@@ -15,7 +15,6 @@ import tap
 
 BUILD = "build-arm64"
 LIBC = "/usr/aarch64-linux-gnu"
-MISSING = os.path.join(tap.ROOT, BUILD, "missing")
 
 
 def run(name):
@@ -25,14 +24,7 @@ def run(name):
 
 if platform.machine() in ("aarch64", "arm64"):
     tap.skip_all("this machine is one: its own unit tests ran on it")
-if tap.SANITIZED:
-    tap.skip_all("sanitizers run on the machine's own architecture")
-if not os.path.exists(MISSING):
-    tap.skip_all("not built for aarch64: make check or make arm64 does that")
-with open(MISSING, encoding="utf-8") as f:
-    reason = f.read().strip()
-if reason:
-    tap.skip_all("no aarch64 tests: " + reason.splitlines()[-1])
+tap.cross_built(BUILD, "aarch64", "make check or make arm64 does that")
 
 good = {}
 for source in sorted(glob.glob(os.path.join(tap.ROOT, "tests", "unit", "test_*.c"))):

@@ -56,6 +56,20 @@ def skip_all(reason):
     sys.exit(0)
 
 
+def cross_built(folder, system, how):
+    """Skips all unless `folder` has programs for another system or CPU: `how` builds
+    them, and leaves in folder/missing the reason if it could not."""
+    if SANITIZED:
+        skip_all("sanitizers run on the machine's own system and CPU")
+    try:
+        with open(os.path.join(ROOT, folder, "missing"), encoding="utf-8") as f:
+            reason = f.read().strip()
+    except FileNotFoundError:
+        skip_all(f"not built for {system}: {how}")
+    if reason:
+        skip_all(f"no tests on {system}: {reason.splitlines()[-1]}")
+
+
 HANGS = 1200  # seconds after which a program that another one runs is taken to hang
 _POINT = re.compile(r"(not )?ok (\d+)(?: - (.*?))?\s*(?:# SKIP ?(.*))?$")
 

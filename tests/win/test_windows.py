@@ -10,17 +10,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import tap
 
 BUILD = "build-win"
-MISSING = os.path.join(tap.ROOT, BUILD, "missing")
 PROGRAMS = os.path.join(tap.ROOT, BUILD, "programs")
 
-if tap.SANITIZED:
-    tap.skip_all("sanitizers run on the machine's own system")
-if not os.path.exists(MISSING):
-    tap.skip_all("not built: make windows")
-with open(MISSING, encoding="utf-8") as f:
-    reason = f.read().strip()
-if reason:
-    tap.skip_all("no tests for Windows: " + reason.splitlines()[-1])
+tap.cross_built(BUILD, "Windows", "make windows does that")
 if platform.system() != "Linux":
     tap.skip_all("wine is set up for Linux")
 

@@ -29,7 +29,6 @@ ifneq ($(filter x86_64-linux%,$(TARGET)),)
 	-$(call install,$(DEB_WIN))
 endif
 
-# $(WIN_BUILD)/missing holds the reason when there is nothing to build with.
 windows-build: $(WIN_BUILD)/prepared
 	@echo $(WIN_TESTS) >$(WIN_BUILD)/programs
 	$(WIN_MAKE) $$(test -s $(WIN_BUILD)/missing && echo nothing || \
@@ -37,5 +36,4 @@ windows-build: $(WIN_BUILD)/prepared
 
 .PHONY: $(WIN_BUILD)/prepared
 $(WIN_BUILD)/prepared:
-	@mkdir -p $(WIN_BUILD)
-	@tests/win/prepare.sh $(WIN_BUILD) 2>$(WIN_BUILD)/missing || { printf '  no tests for Windows: '; cat $(WIN_BUILD)/missing; }
+	$(call prepare,tests/win/prepare.sh,$(WIN_BUILD),Windows)
