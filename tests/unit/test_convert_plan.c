@@ -2,48 +2,20 @@
  * said, and that nothing is published or deleted. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/mem.h"
-#include "base/plat.h"
+#include "conversion.h"
 #include "convert/disk.h"
 #include "emulated.h"
-#include "lib/checkpoint.h"
 
-static char source[256], target[300];
-
-static int make_dirs(void **state)
+static void begin(int flags, const char *skip)
 {
-    (void)state;
-    test_dir(source);
-    snprintf(target, sizeof target, "%s.waste", source);
-    return 0;
-}
-
-static int remove_dirs(void **state)
-{
-    (void)state;
-    test_dir_remove(source);
-    test_dir_remove(target);
-    return 0;
-}
-
-static void clean(int flags, const char *skip)
-{
-    test_dir_remove(source);
-    test_dir_remove(target);
-    assert_int_equal(waste_path_make_dir(source, NULL), WASTE_OK);
+    clean();
     ckpt_model(source, flags, skip);
 }
 
@@ -53,31 +25,6 @@ static int there(const char *dir, const char *name)
 
     snprintf(path, sizeof path, "%s/%s", dir, name);
     return waste_path_exists(path);
-}
-
-static char last_proof[200]; /* what the proof said last */
-
-static waste_status run(const waste_convert_options *opt, waste_error *err)
-{
-    waste_convert *c;
-    waste_convert_row row;
-    waste_status st;
-
-    memset(err, 0, sizeof *err);
-    st = waste_convert_open(&c, source, target, opt, err);
-    while (!st) {
-        st = waste_convert_next(c, &row, err);
-        if (!st && strcmp(row.phase, "proof") == 0)
-            snprintf(last_proof, sizeof last_proof, "%s", row.note);
-    }
-    waste_convert_close(c);
-    return st;
-}
-
-static void expect(waste_status got, waste_status want, const waste_error *err, const char *about)
-{
-    if (got != want) fail_msg("status %d, wanted %d: %s", got, want, err->text);
-    if (!strstr(err->text, about)) fail_msg("\"%s\" does not say \"%s\"", err->text, about);
 }
 
 /* ---- plans --------------------------------------------------------------------------- */
@@ -116,7 +63,7 @@ static void plan_it(plan *p, const waste_convert_options *opt)
     waste_convert_close(c);
 }
 
-static void has(const char *text, const char *about)
+static void says(const char *text, const char *about)
 {
     if (!strstr(text, about)) fail_msg("\"%s\" does not say \"%s\"", text, about);
 }
@@ -129,12 +76,12 @@ static void says_how_large_it_will_be(void **state)
     uint64_t bytes;
     plan p;
     (void)state;
-    clean(CKPT_SHARDS, NULL);
+    begin(CKPT_SHARDS, NULL);
     plan_it(&p, NULL);
     assert_int_equal(p.n_problems, 0);
     assert_false(waste_path_exists(target));
     assert_true(p.seconds > 0 && p.seconds < 60);
-    has(p.warnings, "no tiktoken.model or tokenizer.model");
+    says(p.warnings, "no tiktoken.model or tokenizer.model");
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     bytes = waste_disk_dir_bytes(target);
     assert_true(bytes <= p.container && p.container < bytes + 200000);
@@ -143,7 +90,7 @@ static void says_how_large_it_will_be(void **state)
     assert_int_equal(waste_disk_size(path), p.trunk);
     /* now there is a container */
     plan_it(&p, NULL);
-    has(p.problems, "manifest.json exists");
+    says(p.problems, "manifest.json exists");
     plan_it(&p, &over);
     assert_int_equal(p.n_problems, 0);
     /* what a trial has done is found */
@@ -155,7 +102,7 @@ static void says_how_large_it_will_be(void **state)
     over.overwrite = 0;
     over.trunk_bits = 8;
     plan_it(&p, &over);
-    has(p.problems, "unfinished conversion");
+    says(p.problems, "unfinished conversion");
 }
 
 static void names_everything_that_would_fail(void **state)
@@ -166,29 +113,29 @@ static void names_everything_that_would_fail(void **state)
     char path[600];
     plan p;
     (void)state;
-    clean(CKPT_SHARDS, "model.layers.2.block_sparse_moe.experts.3.w2.weight");
+    begin(CKPT_SHARDS, "model.layers.2.block_sparse_moe.experts.3.w2.weight");
     plan_it(&p, NULL);
-    has(p.problems, "lacks 1 matrices of experts, the first is "
-                    "model.layers.2.block_sparse_moe.experts.3.w2.weight");
+    says(p.problems, "lacks 1 matrices of experts, the first is "
+                     "model.layers.2.block_sparse_moe.experts.3.w2.weight");
     snprintf(path, sizeof path, "%s/model-2.safetensors", source);
     unlink(path);
     plan_it(&p, NULL);
-    has(p.problems, "1 of 3 shards cannot be read, the first: ");
-    has(p.problems, "model-2.safetensors is missing");
-    has(p.problems, "tensors, the first is model.layers.1.");
-    has(p.problems, "lacks 13 matrices of experts");
+    says(p.problems, "1 of 3 shards cannot be read, the first: ");
+    says(p.problems, "model-2.safetensors is missing");
+    says(p.problems, "tensors, the first is model.layers.1.");
+    says(p.problems, "lacks 13 matrices of experts");
     test_text(source, "model-2.safetensors", "short");
     plan_it(&p, NULL);
-    has(p.problems, "model-2.safetensors has 5 bytes");
+    says(p.problems, "model-2.safetensors has 5 bytes");
     test_text(source, "config.json", "{\"num_hidden_layers\":3}");
     plan_it(&p, NULL);
-    has(p.problems, "has no hidden_size");
+    says(p.problems, "has no hidden_size");
     /* while another conversion is at work */
-    clean(0, NULL);
+    begin(0, NULL);
     assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
     assert_int_equal(waste_convert_next(c, &row, &err), WASTE_OK);
     plan_it(&p, NULL);
-    has(p.problems, "in use by another conversion");
+    says(p.problems, "in use by another conversion");
     waste_convert_close(c);
 }
 
@@ -197,9 +144,9 @@ static void names_tensors_that_nobody_knows(void **state)
     static const float x[2] = {1, 2};
     plan p;
     (void)state;
-    clean(CKPT_SHARDS | CKPT_DEEPSEEK, NULL);
+    begin(CKPT_SHARDS | CKPT_DEEPSEEK, NULL);
     plan_it(&p, NULL);
-    has(p.warnings, "tensors of no layer of the model are left out, such as model.layers.3.");
+    says(p.warnings, "tensors of no layer of the model are left out, such as model.layers.3.");
     test_safetensors(
         source, "model-9.safetensors",
         "{\"model.inv_freq\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", x, 8);
@@ -218,7 +165,7 @@ static void names_tensors_that_nobody_knows(void **state)
     }
     plan_it(&p, NULL);
     assert_int_equal(p.n_problems, 0);
-    has(p.warnings, "1 tensors that no engine asks for are carried along, such as model.inv_freq");
+    says(p.warnings, "1 tensors that no engine asks for are carried along, such as model.inv_freq");
 }
 
 static void planning_leaves_nothing_behind_when_memory_runs_out(void **state)
@@ -228,7 +175,7 @@ static void planning_leaves_nothing_behind_when_memory_runs_out(void **state)
     waste_error err;
     waste_status st;
     (void)state;
-    clean(0, NULL);
+    begin(0, NULL);
     before = waste_mem_used();
     for (n = 1;; n += n < 40 ? 1 : n / 8) {
         waste_mem_fail_at(n, 1);
@@ -285,7 +232,7 @@ static void a_machine_too_small_for_the_model_converts_it(void **state)
     double floor = 0;
     size_t i;
     (void)state;
-    clean(0, NULL);
+    begin(0, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     assert_non_null(strstr(last_proof, "generated a token"));
     assert_int_equal(waste_plan_make(&report, target, &o, 0, &err), WASTE_OK);
@@ -317,7 +264,7 @@ static void a_full_disk_loses_nothing(void **state)
     size_t i;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean(CKPT_SHARDS, NULL);
+    begin(CKPT_SHARDS, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     for (i = 0; i < sizeof names / sizeof *names; i++) {
         memset(&err, 0, sizeof err);
@@ -327,7 +274,7 @@ static void a_full_disk_loses_nothing(void **state)
         waste_convert_close(c);
         full_for = NULL;
         expect(st, WASTE_IO, &err, "No space left");
-        has(err.text, names[i]);
+        says(err.text, names[i]);
         memset(&err, 0, sizeof err);
         assert_int_equal(waste_verify_open(&v, target, source, NULL, &err), WASTE_OK);
         while (waste_verify_next(v, &r, &err) == WASTE_OK) assert_true(r.ok);
@@ -346,7 +293,7 @@ static void a_write_that_is_cut_short_is_found(void **state)
     waste_error err;
     waste_status st;
     (void)state;
-    clean(0, NULL);
+    begin(0, NULL);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &old);
     small = old;
@@ -380,13 +327,13 @@ static void damaged_checkpoints_are_named(void **state)
     waste_error err;
     size_t i;
     (void)state;
-    clean(0, NULL);
+    begin(0, NULL);
     for (i = 0; i < sizeof bad / sizeof *bad; i++) {
         waste_status st;
         test_safetensors(source, "model.safetensors", bad[i].head, payload, sizeof payload);
         st = run(NULL, &err);
         assert_true(st < 0);
-        has(err.text, bad[i].about);
+        says(err.text, bad[i].about);
         assert_false(waste_path_exists(target));
         assert_true(there(source, "model.safetensors"));
     }
