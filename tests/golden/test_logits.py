@@ -16,7 +16,11 @@ from lib import tap  # noqa: E402
 from tiny import cases, driver  # noqa: E402
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "logits")
-EXACT, FAST = 1e-5, 1e-2  # of the largest logit
+EXACT, FAST = 1e-5, 2e-3  # of the largest logit
+# A norm there is given what is nearly zero: exact arithmetic errs four times as much as
+# elsewhere, too.
+FAST_OF = {"k3": 4e-3}
+TABLES = ("avx2", "avx512bw")  # besides the one that is chosen
 HALF = 5e-3  # and with latents in binary16, exact otherwise
 MODES = "batch,single,mixed,last"
 # Little memory: one with and one without experts, one record format each.
@@ -77,6 +81,13 @@ def in_half(name, entry, golden, out):
     tap.ok(code == 0, f"{name}: kv f16, fast: the same bits one row at a time, at once and mixed")
 
 
+def other_tables(name, entry, golden, out, tables):
+    for kernels in tables:
+        code, text = evaluate(name, entry, out, "--fast", "--kernels", kernels, modes="batch")
+        error = distance(entry, golden, read_floats(out)) if code == 0 else text
+        tap.ok(code == 0 and error <= FAST_OF.get(name, FAST), f"{name}: {kernels}: within bounds of the oracle ({error})")
+
+
 def greedy(name, want):
     ids = ",".join(map(str, want["prompt"]))
     code, text = driver.run("greedy", cases.make(name), len(want["tokens"]), ids)
@@ -89,19 +100,27 @@ def main(folder):
         index = json.load(f)
     tap.equal(sorted(index), sorted(cases.CASES), "every case has expected logits")
     out, again = os.path.join(folder, "a.bin"), os.path.join(folder, "b.bin")
+    tables = []
+    for kernels in TABLES:
+        why = driver.without_kernels(kernels, cases.make("linear"))
+        if why:
+            tap.skip(why, f"{kernels}: logits")
+        else:
+            tables.append(kernels)
     for name, entry in index.items():
         same = cases.digest(name) == entry["digest"]
         if not tap.ok(same, f"{name}: the container is the one of the expected logits"):
             print("#   run tests/oracle/logits.py --all after changing tests/tiny")
             continue
         golden = read_floats(os.path.join(HERE, name + ".bin"))
-        for precision, bound in (("exact", EXACT), ("fast", FAST)):
+        for precision, bound in (("exact", EXACT), ("fast", FAST_OF.get(name, FAST))):
             code, text = evaluate(name, entry, out, *(["--fast"] if precision == "fast" else []))
             if tap.ok(code == 0, f"{name}: {precision}: the same bits one row at a time, at once and mixed"):
                 error = distance(entry, golden, read_floats(out))
                 tap.ok(error <= bound, f"{name}: {precision}: within {bound:g} of the oracle ({error:.1e})")
             else:
                 print("#   " + text.replace("\n", "\n#   "))
+        other_tables(name, entry, golden, again, tables)
         if name in AT_FLOOR:
             at_floor(name, entry, out, again)
         if name in IN_HALF:

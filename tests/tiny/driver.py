@@ -71,3 +71,9 @@ class Checker:
         self.log.close()
         hits = [l for l in text.splitlines() if "Sanitizer" in l or "runtime error" in l]
         return code, (hits[0] if hits else text[-300:]).strip()
+
+
+def without_kernels(name, container):
+    """Why the table of that name cannot be had here; None: it can."""
+    code, said = run("--fast", "--kernels", name, "open", container)
+    return said.strip() if code and "no kernels" in said else None
