@@ -1,5 +1,5 @@
-/* What the public handles are made of. For waste.c, container.c and generate.c;
- * the layers below take the parts they need, never these. */
+/* What the public handles are made of. For the files beside it; the layers below take
+ * the parts they need, never these. */
 #ifndef WASTE_INTERNAL_H
 #define WASTE_INTERNAL_H
 
@@ -64,15 +64,15 @@ waste_status waste_container_read(waste_container *c, const char *path, waste_er
  * there is nothing at path (container.c). */
 uint64_t waste_container_key(const char *path);
 
-/* given, or the defaults, into *o; refuses what is out of range (waste.c). */
+/* given, or the defaults, into *o; refuses what is out of range (open.c). */
 waste_status waste_model_options_check(waste_model_options *o, const waste_model_options *given,
                                        waste_error *err);
 /* Threads of a model opened with these options now. The list of CPUs, which NULL
- * stands for if there is none, goes to *list (waste.c). */
+ * stands for if there is none, goes to *list (open.c). */
 waste_status waste_model_threads(int *threads, const waste_cpus **cpus, waste_cpus *list,
                                  const waste_model_options *o, waste_error *err);
 /* What opening reserves, from the handles of its tensors: for opening itself and
- * for the report (waste.c). threads: that compute. After WASTE_RAM_BUDGET for
+ * for the report (open.c). threads: that compute. After WASTE_RAM_BUDGET for
  * a budget below the floor all sizes and the floor are there. */
 waste_status waste_model_plan(waste_plan *p, const waste_container *c,
                               const struct waste_weights *w, const waste_model_options *o,
@@ -103,7 +103,7 @@ void waste_keep_prefix(const waste_seq *s, const int32_t *ids);
 waste_seq *waste_keep_fork(waste_model *m, const int32_t *ids, size_t n);
 size_t waste_keep_prefixes(const waste_model *m); /* how many; with the lock held */
 
-/* WASTE_BUSY in a process forked after the model was opened (waste.c). */
+/* WASTE_BUSY in a process forked after the model was opened (open.c). */
 waste_status waste_model_here(const waste_model *m, waste_error *err);
 /* Starts warming the cache from a hotlist file, if there is one (stats.c). */
 void waste_stats_warm(waste_model *m, const char *path);
