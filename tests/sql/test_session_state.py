@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import demo  # noqa: E402
 import session as S  # noqa: E402
 from session import WORDS, fresh, head, messages, number, one, orphans, process, stats, turn  # noqa: E402
-from tap import SANITIZED, connect, done, equal, ok  # noqa: E402
-from tiny import cases  # noqa: E402
+from tap import SANITIZED, connect, done, equal, ok, skip  # noqa: E402
+from tiny import cases, driver  # noqa: E402
 
 MODELS = {"tiny-chat": cases.make("tiny-chat"), "tiny-plain": cases.make("tiny-plain")}
 TURNS = 4
@@ -80,8 +80,11 @@ for name, model in MODELS.items():
     restored.close()
     check(connect(S.file(f"{name}-restored.db")), "dumped and restored without the extension")
     if shutil.which("sqlite3"):
-        subprocess.run(f"sqlite3 {base} .dump | sqlite3 {S.file(name + '-shell.db')}", shell=True, check=True)
+        subprocess.run(f"sqlite3 {base} .dump | sqlite3 {S.file(name + '-shell.db')}", shell=True, check=True,
+                       env=driver.environment())
         check(connect(S.file(f"{name}-shell.db")), "through the shell's .dump")
+    else:
+        skip("there is no sqlite3 shell", f"{name}, through the shell's .dump", 2)
     copy = sqlite3.connect(S.file(f"{name}-copy.db"))
     plain.backup(copy)
     plain.close()
