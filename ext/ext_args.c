@@ -136,12 +136,11 @@ static waste_status unknown_key(const waste_option *table, size_t n, unsigned gr
     waste_status st;
     size_t i, listed = 0;
 
+    for (i = 0; i < n; i++)
+        if (!(table[i].groups & groups) && strcmp(table[i].key, key) == 0)
+            return waste_fail(err, WASTE_ARG, "%s takes no option '%s'", who, key);
     for (i = 0; i < n; i++) {
-        if (!(table[i].groups & groups)) {
-            if (strcmp(table[i].key, key) == 0)
-                return waste_fail(err, WASTE_ARG, "%s takes no option '%s'", who, key);
-            continue;
-        }
+        if (!(table[i].groups & groups)) continue;
         if (listed++ < KEYS_LISTED)
             waste_buf_printf(&known, "%s%s", known.len ? ", " : "", table[i].key);
         d = waste_args_distance(key, table[i].key);

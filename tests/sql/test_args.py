@@ -107,6 +107,24 @@ for sql, words in (
     raises(lambda s=sql: db.execute(f"SELECT {s}").fetchone(), *words, name=sql)
 raises(lambda: db.execute("SELECT waste_generate(?, 'x')", (NO_TEXT,)).fetchone(), "tokenizer", name="text for a container without tokenizer")
 
+# -- errors keep no memory
+
+def memory():
+    return db.execute("SELECT json_extract(waste_open('m'), '$.memory_bytes')").fetchone()[0]
+
+
+WRONG = ['{"x":1}', '{"max_tokenz":1}', '{"into":"t"}', '{"tools":[]}', '{"cache":5}', '{"max_tokens":0}', '{"stop":[1]}', '{"logit_bias":{"a":1}}', '[1]', '{']
+seen = []
+for _ in range(20):
+    seen.append(memory())
+    for o in WRONG:
+        for name in ("waste_generate", "waste_generate_json", "waste_tokens"):
+            call(db, name, ["m", "x", o])
+        call(db, "waste_tokenize", ["m", "x", o])
+        call(db, "waste_open", ["m", o])
+        db.execute("SELECT error FROM waste_batch('m', 'SELECT 1, ''x'', ' || quote(?))", (o,)).fetchall()
+equal(memory(), seen[1], "options that are refused leave nothing behind")
+
 # -- prompts are bytes
 equal(len(db.execute("SELECT * FROM waste_next('m', ?, 1)", ("a\0b",)).fetchall()), 1, "NULs in a prompt survive")
 n = [db.execute("SELECT json_extract(waste_generate_json('m', ?, '{\"max_tokens\":1}'), '$.usage.prompt_tokens')", (p,)).fetchone()[0]
