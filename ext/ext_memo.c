@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "ext_args.h"
 #include "ext_direct.h"
 
@@ -163,8 +165,21 @@ static int has_table(sqlite3 *db)
                                          NULL) == SQLITE_OK;
 }
 
+/* Anybody may have written it: whether a call gives such an answer. */
+static int is_answer(const char *text, size_t bytes, int json)
+{
+    waste_json *doc = NULL;
+    int is;
+
+    if (!json) return waste_utf8_valid(text, bytes);
+    is = !waste_json_parse(&doc, text, bytes, 0, "waste_cache", WASTE_ARG, NULL) &&
+         waste_json_kind_of(doc) == WASTE_JSON_OBJECT;
+    waste_json_free(doc);
+    return is;
+}
+
 static waste_status read_stored(waste_buf *out, sqlite3 *db, const char *key, waste_str request,
-                                waste_error *err)
+                                int json, waste_error *err)
 {
     sqlite3_stmt *q = NULL;
     waste_status st = WASTE_DONE;
@@ -179,9 +194,14 @@ static waste_status read_stored(waste_buf *out, sqlite3 *db, const char *key, wa
     }
     if (rc == SQLITE_ROW && sqlite3_column_type(q, 0) == SQLITE_TEXT) {
         const char *text = (const char *)sqlite3_column_text(q, 0);
+        const size_t bytes = text ? (size_t)sqlite3_column_bytes(q, 0) : 0;
 
-        waste_buf_add(out, text ? text : "", text ? (size_t)sqlite3_column_bytes(q, 0) : 0);
-        st = text && !out->failed ? WASTE_OK : waste_fail(err, WASTE_NOMEM, "out of memory");
+        if (!text) {
+            st = waste_fail(err, WASTE_NOMEM, "out of memory");
+        } else if (is_answer(text, bytes, json)) {
+            waste_buf_add(out, text, bytes);
+            st = out->failed ? waste_fail(err, WASTE_NOMEM, "out of memory") : WASTE_OK;
+        }
     } else if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
         st = failed(db, "reading", err);
     }
@@ -190,19 +210,19 @@ static waste_status read_stored(waste_buf *out, sqlite3 *db, const char *key, wa
 }
 
 /* Appends the answer in the table; WASTE_DONE when it is not there. */
-static waste_status find_stored(waste_buf *out, waste_conn *c, const waste_identity *id,
-                                waste_str request, waste_error *err)
+static waste_status find_stored(waste_buf *out, waste_conn *c, const waste_memo *m,
+                                waste_error *err)
 {
     sqlite3 *db = waste_models_db(c);
     char key[80];
     waste_status st;
 
-    if (!request.text) return waste_fail(err, WASTE_NOMEM, "out of memory for a call");
+    if (!m->request.text) return waste_fail(err, WASTE_NOMEM, "out of memory for a call");
     if (!has_table(db)) return WASTE_DONE;
-    key_of(key, id, request);
+    key_of(key, &m->id, m->request);
     st = waste_direct_enter(waste_models_depth(c), err);
     if (st) return st;
-    st = read_stored(out, db, key, request, err);
+    st = read_stored(out, db, key, m->request, m->json, err);
     waste_direct_leave(waste_models_depth(c));
     return st;
 }
@@ -262,7 +282,7 @@ waste_status waste_memo_look(waste_memo *m, waste_conn *c, waste_model *model, i
     m->cache = cache;
     if (!cache) return WASTE_DONE;
     st = waste_model_identity(model, &m->id, err);
-    if (!st) st = find_stored(out, c, &m->id, m->request, err);
+    if (!st) st = find_stored(out, c, m, err);
     m->stored = !st;
     return st;
 }

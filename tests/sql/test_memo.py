@@ -81,6 +81,15 @@ equal(other.execute("SELECT waste_generate(?, 'What is 47 + 38?', ?)", (DEMO, CA
 db.execute("UPDATE waste_cache SET request = x'00'")
 db.commit()
 ok(cost("SELECT waste_generate('demo', 'What is 47 + 38?', ?)", CACHED)[1] > 0, "a hash alone decides nothing")
+db.execute("BEGIN")
+answers = rows("SELECT waste_generate('demo', 'Hello', ?1), waste_generate_json('demo', 'Hello', ?1) ->> 'text'", CACHED)
+for result in ("x'00'", "'{\"text\":'", "'[1]'", "'7'", "''", "CAST(x'ff' AS TEXT)"):
+    db.execute(f"UPDATE waste_cache SET result = {result}")
+    equal(rows("SELECT waste_generate_json('demo', 'Hello', ?) ->> 'text'", CACHED)[0][0], answers[0][1], f"{result} is no answer as JSON")
+for result in ("x'00'", "CAST(x'ff' AS TEXT)"):
+    db.execute(f"UPDATE waste_cache SET result = {result}")
+    equal(rows("SELECT waste_generate('demo', 'Hello', ?)", CACHED)[0][0], answers[0][0], f"{result} is no text")
+db.rollback()
 db.execute("SELECT waste_close('demo')")
 other.close()
 rows("SELECT waste_open('demo', '{\"precision\":\"exact\"}')")
