@@ -100,6 +100,24 @@ static void row_free(cursor *c)
     memset(&c->error, 0, sizeof c->error);
 }
 
+/* What SQLite makes no statement of: space, comments, semicolons. */
+static waste_status nothing_follows(sqlite3 *db, const char *rest, const char *end,
+                                    waste_error *err)
+{
+    while (rest < end) {
+        const char *at = rest;
+        sqlite3_stmt *more = NULL;
+        const int rc = sqlite3_prepare_v2(db, at, (int)(end - at), &more, &rest);
+        const int statement = more != NULL;
+
+        sqlite3_finalize(more);
+        if (rc != SQLITE_OK || statement)
+            return waste_fail(err, WASTE_ARG, "waste_batch: after the query there is more: %.40s",
+                              at + strspn(at, " \t\r\n\f"));
+    }
+    return WASTE_OK;
+}
+
 static waste_status open_query(cursor *c, waste_error *err)
 {
     sqlite3 *db = waste_cursor_db(&c->head);
@@ -109,13 +127,13 @@ static waste_status open_query(cursor *c, waste_error *err)
 
     if (st) return st;
     if (sql.bytes > INT32_MAX) return waste_fail(err, WASTE_ARG, "the query is too long");
+    if (memchr(sql.text, 0, sql.bytes))
+        return waste_fail(err, WASTE_ARG, "waste_batch: the query holds a NUL byte");
     if (sqlite3_prepare_v2(db, sql.text, (int)sql.bytes, &c->query, &rest) != SQLITE_OK)
         return waste_fail(err, WASTE_ARG, "waste_batch: in the query: %s", sqlite3_errmsg(db));
     if (!c->query) return waste_fail(err, WASTE_ARG, "waste_batch: the query is empty");
-    rest += strspn(rest, " \t\r\n\f;");
-    if (rest < sql.text + sql.bytes && *rest && strncmp(rest, "--", 2) != 0)
-        return waste_fail(err, WASTE_ARG, "waste_batch: after the query there is more: %.40s",
-                          rest);
+    st = nothing_follows(db, rest, sql.text + sql.bytes, err);
+    if (st) return st;
     c->columns = sqlite3_column_count(c->query);
     if (!sqlite3_stmt_readonly(c->query))
         return waste_fail(err, WASTE_ARG, "waste_batch: the query writes; it has to be a SELECT");

@@ -80,8 +80,11 @@ equal({k: t for k, t, f, e in late if k != 2}, {k: want[k] for k in (1, 3, 4)}, 
 
 # -- the query
 for query, text in (("", "empty"), ("SELECT 1", "1 column"), ("SELECT 1,2,3,4", "4 columns"), ("SELEC", "syntax"), ("DELETE FROM p", "SELECT"),
-                    ("SELECT 1, 'x'; SELECT 2", "more"), ("SELECT ?, 'x'", "parameters"), ("SELECT 1, y FROM nowhere", "nowhere")):
+                    ("SELECT 1, 'x'; SELECT 2", "more"), ("SELECT ?, 'x'", "parameters"), ("SELECT 1, y FROM nowhere", "nowhere"),
+                    ("SELECT 1, 'x'; -- one\nDELETE FROM p", "more"), ("SELECT 1, 'x'; /**/ SELEC", "more"), ("SELECT 1, 'x'\0", "NUL"), ("/* nothing */;", "empty")):
     raises(lambda q=query: batch(q), text, name=f"query {query!r}")
+for end in (";", " ; ;\n", "; -- done", " -- done\n;", "; /* done; */", "/* done */ -- and\n-- done"):
+    equal(batch("SELECT id, prompt FROM p WHERE id = 1" + end)[0][1], want[1], f"a query that ends in {end!r}")
 for options, text in (('{"parallel":0}', "parallel"), ('{"parallel":257}', "parallel"), ('{"parallell":1}', "parallel"), ('{"into":""}', "into"),
                       ('{"tokens":[1]}', "tokens"), ('{"stats":true}', "stats"), ('{"into":"p"}', "p")):
     raises(lambda o=options: batch("SELECT id, prompt FROM p", o), text, name=f"options {options}")
