@@ -38,7 +38,7 @@ waste_status waste_direct_enter(int *depth, waste_error *err)
 {
     if (*depth >= MOST_DEEP)
         return waste_fail(err, WASTE_ARG,
-                          "views or triggers on the waste_* tables call themselves, %d deep",
+                          "views or triggers behind the waste_* functions call themselves, %d deep",
                           MOST_DEEP);
     ++*depth;
     return WASTE_OK;

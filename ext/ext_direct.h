@@ -5,8 +5,8 @@
  *    unless they are deterministic too (seen up to 3.50). So a call has to be named
  *    by a statement that is running, or by something in the TEMP schema, which
  *    this connection made itself.
- * 2. waste_models may be a TEMP view, and tables of ours may have TEMP triggers,
- *    that call us again without end: the stack would be. */
+ * 2. waste_models may be a TEMP view, and tables that we write to may have TEMP
+ *    triggers, that call us again without end: the stack would be. */
 #ifndef EXT_DIRECT_H
 #define EXT_DIRECT_H
 

@@ -30,9 +30,11 @@ static waste_status failed(const waste_into *i, const char *doing, waste_error *
                       "waste_batch: %s the table %.100s: %s", doing, i->name, sqlite3_errmsg(db));
 }
 
-static int prepare(sqlite3 *db, sqlite3_stmt **q, const char *sql, const char *name)
+/* `sql` with the table's database and name in it. */
+static int prepare(sqlite3 *db, sqlite3_stmt **q, const char *sql, const char *schema,
+                   const char *name)
 {
-    char *text = sqlite3_mprintf(sql, name);
+    char *text = sqlite3_mprintf(sql, schema, name);
     int rc = SQLITE_NOMEM;
 
     if (text) rc = sqlite3_prepare_v2(db, text, -1, q, NULL);
@@ -40,23 +42,61 @@ static int prepare(sqlite3 *db, sqlite3_stmt **q, const char *sql, const char *n
     return rc;
 }
 
-static waste_status prepare_all(waste_into *i, sqlite3 *db, waste_error *err)
+static waste_status prepare_all(waste_into *i, sqlite3 *db, const char *schema, waste_error *err)
 {
-    int rc = prepare(db, &i->find, "SELECT 1 FROM \"%w\" WHERE key IS ?1", i->name);
+    int rc = prepare(db, &i->find, "SELECT 1 FROM \"%w\".\"%w\" WHERE key IS ?1", schema, i->name);
 
     if (rc == SQLITE_OK)
         rc = prepare(db, &i->add,
-                     "INSERT INTO \"%w\"(key, text, finish, error, prompt_tokens, reused_tokens,"
-                     " tokens, ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+                     "INSERT INTO \"%w\".\"%w\"(key, text, finish, error, prompt_tokens,"
+                     " reused_tokens, tokens, ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
                      " ON CONFLICT(key) DO NOTHING",
-                     i->name);
+                     schema, i->name);
     return rc == SQLITE_OK ? WASTE_OK : failed(i, "using", err);
+}
+
+/* Sets i->schema to where SQLite finds the table, else to the main database. */
+static waste_status locate(waste_into *i, int *there, waste_error *err)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = sqlite3_prepare_v2(i->db,
+                                "SELECT name FROM pragma_database_list"
+                                " ORDER BY seq <> 1, seq" /* 1 is temp */,
+                                -1, &q, NULL);
+
+    *there = 0;
+    while (rc == SQLITE_OK && !*there && (rc = sqlite3_step(q)) == SQLITE_ROW) {
+        const char *schema = (const char *)sqlite3_column_text(q, 0);
+
+        rc = schema ? SQLITE_OK : SQLITE_NOMEM;
+        *there = schema && sqlite3_table_column_metadata(i->db, schema, i->name, NULL, NULL, NULL,
+                                                         NULL, NULL, NULL) == SQLITE_OK;
+        if (*there) i->schema = sqlite3_mprintf("%s", schema);
+    }
+    if (sqlite3_finalize(q) != SQLITE_OK) return failed(i, "looking for", err);
+    if (!*there) i->schema = sqlite3_mprintf("main");
+    return i->schema ? WASTE_OK : waste_fail(err, WASTE_NOMEM, "out of memory for a name");
+}
+
+static waste_status make_table(waste_into *i, waste_error *err)
+{
+    sqlite3_stmt *make = NULL;
+    int rc = prepare(i->db, &make,
+                     "CREATE TABLE IF NOT EXISTS \"%w\".\"%w\"(key PRIMARY KEY, text TEXT,"
+                     " finish TEXT, error TEXT, prompt_tokens INTEGER, reused_tokens INTEGER,"
+                     " tokens INTEGER, ms REAL)",
+                     i->schema, i->name);
+
+    if (rc == SQLITE_OK) rc = sqlite3_step(make) == SQLITE_DONE ? SQLITE_OK : SQLITE_ERROR;
+    if (sqlite3_finalize(make) != SQLITE_OK) rc = SQLITE_ERROR;
+    return rc == SQLITE_OK ? WASTE_OK : failed(i, "creating", err);
 }
 
 waste_status waste_into_open(waste_into *i, sqlite3 *db, waste_str name, waste_error *err)
 {
-    sqlite3_stmt *make = NULL;
-    int rc;
+    const char *type = NULL;
+    int there, primary = 0;
+    waste_status st;
 
     memset(i, 0, sizeof *i);
     i->db = db;
@@ -64,17 +104,21 @@ waste_status waste_into_open(waste_into *i, sqlite3 *db, waste_str name, waste_e
         return waste_fail(err, WASTE_ARG, "waste_batch: option 'into' is no name of a table");
     i->name = sqlite3_mprintf("%.*s", (int)name.bytes, name.text);
     if (!i->name) return waste_fail(err, WASTE_NOMEM, "out of memory for the name of a table");
-    rc = prepare(db, &make,
-                 "CREATE TABLE IF NOT EXISTS \"%w\"(key PRIMARY KEY, text TEXT, finish TEXT,"
-                 " error TEXT, prompt_tokens INTEGER, reused_tokens INTEGER, tokens INTEGER,"
-                 " ms REAL)",
-                 i->name);
-    if (rc == SQLITE_OK) rc = sqlite3_step(make) == SQLITE_DONE ? SQLITE_OK : SQLITE_ERROR;
-    if (sqlite3_finalize(make) != SQLITE_OK) rc = SQLITE_ERROR;
-    if (rc != SQLITE_OK) return failed(i, "creating", err);
-    if (sqlite3_prepare_v2(db, "SELECT ?1 IS ?2", -1, &i->same, NULL) != SQLITE_OK)
+    st = locate(i, &there, err);
+    if (!st && !there) st = make_table(i, err);
+    if (!st) st = prepare_all(i, db, i->schema, err);
+    if (st) return st;
+    /* A comparison by IN takes affinity and collation from the column, which it reads
+     * nothing of. */
+    if (prepare(db, &i->same,
+                "SELECT ?1 IN (SELECT ?2 UNION ALL SELECT key FROM \"%w\".\"%w\" WHERE 0)"
+                " OR (?1 IS NULL AND ?2 IS NULL)",
+                i->schema, i->name) != SQLITE_OK)
         return failed(i, "using", err);
-    return prepare_all(i, db, err);
+    i->counts_up = sqlite3_table_column_metadata(db, i->schema, i->name, "key", &type, NULL, NULL,
+                                                 &primary, NULL) == SQLITE_OK &&
+                   primary && type && sqlite3_stricmp(type, "INTEGER") == 0;
+    return WASTE_OK;
 }
 
 void waste_into_close(waste_into *i)
@@ -83,6 +127,7 @@ void waste_into_close(waste_into *i)
     sqlite3_finalize(i->same);
     sqlite3_finalize(i->add);
     sqlite3_close(i->own);
+    sqlite3_free(i->schema);
     sqlite3_free(i->name);
     memset(i, 0, sizeof *i);
 }
@@ -136,37 +181,101 @@ static int add(waste_into *i, sqlite3_value *key, const waste_into_row *row)
     return sqlite3_reset(q);
 }
 
-/* 0 when there can be no second connection. */
-static int second(waste_into *i, waste_error *err)
+/* Also when that cannot be told. */
+static int has_temp_trigger(const waste_into *i)
 {
-    const char *file = sqlite3_db_filename(i->db, "main");
+    sqlite3_stmt *q = NULL;
+    int none = 0;
 
-    if (i->own || !file || !*file || !sqlite3_get_autocommit(i->db)) return 0;
+    if (sqlite3_prepare_v2(i->db,
+                           "SELECT 1 FROM sqlite_temp_master WHERE type = 'trigger'"
+                           " AND tbl_name = ?1 COLLATE NOCASE",
+                           -1, &q, NULL) == SQLITE_OK) {
+        sqlite3_bind_text(q, 1, i->name, -1, SQLITE_STATIC);
+        none = sqlite3_step(q) == SQLITE_DONE;
+    }
+    sqlite3_finalize(q);
+    return !none;
+}
+
+/* What checks the rows, and what they set off, is the same there. */
+static int open_like(sqlite3 **out, sqlite3 *db, const char *schema)
+{
+    static const int settings[] = {SQLITE_DBCONFIG_ENABLE_FKEY, SQLITE_DBCONFIG_ENABLE_TRIGGER};
+    const char *file = sqlite3_db_filename(db, schema);
+    sqlite3_vfs *vfs = NULL;
+    size_t i;
+    int rc, on;
+
+    if (!file || !*file) return SQLITE_CANTOPEN;
+    rc = sqlite3_file_control(db, schema, SQLITE_FCNTL_VFS_POINTER, &vfs);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_open_v2(file, out, SQLITE_OPEN_READWRITE, vfs ? vfs->zName : NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_busy_timeout(*out, 200);
+    for (i = 0; i < sizeof settings / sizeof *settings && rc == SQLITE_OK; i++) {
+        rc = sqlite3_db_config(db, settings[i], -1, &on);
+        if (rc == SQLITE_OK) rc = sqlite3_db_config(*out, settings[i], on, NULL);
+    }
+    return rc;
+}
+
+/* From now on a second connection writes. It has no TEMP triggers. */
+static waste_status second(waste_into *i, waste_error *err)
+{
+    if (has_temp_trigger(i))
+        return waste_fail(err, WASTE_BUSY,
+                          "waste_batch: the database has changed, and the table %.100s has TEMP "
+                          "triggers: it takes no more rows in this statement",
+                          i->name);
     sqlite3_finalize(i->find);
     sqlite3_finalize(i->add);
     i->find = i->add = NULL;
-    if (sqlite3_open_v2(file, &i->own, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
-        sqlite3_busy_timeout(i->own, 200) != SQLITE_OK || prepare_all(i, i->own, err))
-        return 0;
-    return 1;
+    if (open_like(&i->own, i->db, i->schema) != SQLITE_OK)
+        return waste_fail(err, WASTE_BUSY,
+                          "waste_batch: no second connection to write the table %.100s: %s",
+                          i->name, i->own ? sqlite3_errmsg(i->own) : "no file");
+    return prepare_all(i, i->own, "main", err);
+}
+
+/* An error names the row by its key. */
+static waste_status not_added(const waste_into *i, sqlite3_value *key, waste_error *err)
+{
+    const int type = sqlite3_value_type(key);
+    sqlite3_value *copy = type == SQLITE_BLOB ? NULL : sqlite3_value_dup(key);
+    const char *text = copy ? (const char *)sqlite3_value_text(copy) : NULL;
+    char doing[160];
+
+    sqlite3_snprintf(sizeof doing, doing, "writing the row with key %.100s to",
+                     text                  ? text
+                     : type == SQLITE_BLOB ? "(a BLOB)"
+                                           : "NULL");
+    sqlite3_value_free(copy);
+    return failed(i, doing, err);
 }
 
 waste_status waste_into_add(waste_into *i, sqlite3_value *key, const waste_into_row *row,
                             const waste_cancel *cancel, waste_error *err)
 {
     const uint64_t began = waste_clock_ns();
+    waste_status st;
     int rc;
 
+    if (i->counts_up && sqlite3_value_type(key) == SQLITE_NULL)
+        return waste_fail(err, WASTE_ARG,
+                          "waste_batch: the table %.100s has an INTEGER PRIMARY KEY, which takes "
+                          "no row with key NULL",
+                          i->name);
     while ((rc = add(i, key, row)) != SQLITE_OK) {
         if ((rc & 0xff) != SQLITE_BUSY) break;
         if (sqlite3_extended_errcode(i->own ? i->own : i->db) == BUSY_SNAPSHOT) {
-            if (second(i, err)) continue;
-            if (!i->add) return waste_fail(err, WASTE_BUSY, "waste_batch: no second connection");
-            break;
+            if (i->own || !sqlite3_get_autocommit(i->db)) break;
+            st = second(i, err);
+            if (st) return st;
+            continue;
         }
         if (cancel->asked(cancel->ctx)) return waste_fail(err, WASTE_CANCELLED, "interrupted");
         if (waste_clock_ns() - began > WAIT_MS * UINT64_C(1000000)) break;
         sqlite3_sleep(20);
     }
-    return rc == SQLITE_OK ? WASTE_OK : failed(i, "writing", err);
+    return rc == SQLITE_OK ? WASTE_OK : not_added(i, key, err);
 }

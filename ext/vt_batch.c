@@ -212,6 +212,37 @@ static waste_status read_job(cursor *c, job *j, waste_error *err)
     return st;
 }
 
+static waste_into_row row_of(const cursor *c)
+{
+    waste_into_row r;
+
+    memset(&r, 0, sizeof r);
+    if (c->error.status) {
+        r.error = c->error.text;
+    } else if (c->gen) {
+        r.text = waste_gen_text(c->gen);
+        r.finish = waste_gen_finish_reason(c->gen);
+        r.tokens = 1;
+        waste_gen_usage(c->gen, &r.usage);
+    }
+    return r;
+}
+
+/* Into the table. Writing it runs triggers of the user's, and TEMP ones may
+ * call us again. */
+static waste_status write_row(cursor *c, waste_error *err)
+{
+    const waste_cancel cancel = waste_interrupt_cancel(&c->head.stop);
+    int *depth = waste_models_depth(waste_cursor_conn(&c->head));
+    const waste_into_row row = row_of(c);
+    waste_status st = waste_direct_enter(depth, err);
+
+    if (st) return st;
+    st = waste_into_add(&c->into, c->row->value[0], &row, &cancel, err);
+    waste_direct_leave(depth);
+    return st;
+}
+
 /* Puts rows of the query to work. WASTE_DONE: c->row is one that has ended already. */
 static waste_status admit(cursor *c, waste_error *err)
 {
@@ -247,29 +278,11 @@ static waste_status admit(cursor *c, waste_error *err)
     return WASTE_OK;
 }
 
-static waste_into_row row_of(const cursor *c)
-{
-    waste_into_row r;
-
-    memset(&r, 0, sizeof r);
-    if (c->error.status) {
-        r.error = c->error.text;
-    } else if (c->gen) {
-        r.text = waste_gen_text(c->gen);
-        r.finish = waste_gen_finish_reason(c->gen);
-        r.tokens = 1;
-        waste_gen_usage(c->gen, &r.usage);
-    }
-    return r;
-}
-
 /* The next row, or the end. */
 static waste_status step(waste_cursor *base, waste_error *err)
 {
     cursor *c = (cursor *)base;
-    const waste_cancel cancel = waste_interrupt_cancel(&c->head.stop);
     waste_batch_end ended = {0};
-    waste_into_row row;
     waste_status st;
 
     row_free(c);
@@ -285,9 +298,7 @@ static waste_status step(waste_cursor *base, waste_error *err)
     } else if (st != WASTE_DONE) {
         return st;
     }
-    if (!c->into.db) return WASTE_OK;
-    row = row_of(c);
-    return waste_into_add(&c->into, c->row->value[0], &row, &cancel, err);
+    return c->into.db ? write_row(c, err) : WASTE_OK;
 }
 
 static waste_status start(waste_cursor *base, waste_error *err)
