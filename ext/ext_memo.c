@@ -287,12 +287,21 @@ waste_status waste_memo_look(waste_memo *m, waste_conn *c, waste_model *model, i
     return st;
 }
 
-void waste_memo_give(waste_memo *m, sqlite3_context *ctx, waste_buf *result, int keep_it)
+waste_memo_keep waste_memo_where(waste_finish finish, const waste_usage *usage,
+                                 const waste_gen_params *params)
+{
+    if (finish == WASTE_FINISH_TIMEOUT) return WASTE_MEMO_NOWHERE;
+    return finish == WASTE_FINISH_LENGTH && usage->completion_tokens < params->max_tokens
+               ? WASTE_MEMO_STATEMENT
+               : WASTE_MEMO_TABLE;
+}
+
+void waste_memo_give(waste_memo *m, sqlite3_context *ctx, waste_buf *result, waste_memo_keep where)
 {
     waste_error err = {0};
 
-    if (keep_it) {
-        if (m->cache && !m->stored &&
+    if (where != WASTE_MEMO_NOWHERE) {
+        if (m->cache && !m->stored && where == WASTE_MEMO_TABLE &&
             store(sqlite3_user_data(ctx), &m->id, m->request, result, &err)) {
             waste_args_fail(ctx, &err);
             return;

@@ -37,8 +37,17 @@ void waste_memo_clear(waste_memo *m);
  * appended to `out`, or WASTE_DONE when it is to be computed. */
 waste_status waste_memo_look(waste_memo *m, waste_conn *c, waste_model *model, int cache,
                              waste_buf *out, waste_error *err);
-/* Makes `result` the call's and empties it; `keep`: remembers it, where it was not found.
+typedef enum waste_memo_keep {
+    WASTE_MEMO_NOWHERE,   /* time ended it: asked again it may be another one */
+    WASTE_MEMO_STATEMENT, /* the context ended it, which the table's key does not have */
+    WASTE_MEMO_TABLE      /* and in the statement */
+} waste_memo_keep;
+
+/* Where an answer may be kept that ended like this. */
+waste_memo_keep waste_memo_where(waste_finish finish, const waste_usage *usage,
+                                 const waste_gen_params *params);
+/* Makes `result` the call's and empties it, and remembers it where it was not found.
  * A statement that has no memory for it, and a database that is busy, keep nothing. */
-void waste_memo_give(waste_memo *m, sqlite3_context *ctx, waste_buf *result, int keep);
+void waste_memo_give(waste_memo *m, sqlite3_context *ctx, waste_buf *result, waste_memo_keep where);
 
 #endif

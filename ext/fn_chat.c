@@ -102,14 +102,15 @@ static void add_reply(waste_buf *b, const waste_gen *g, const waste_text *messag
     waste_buf_text(b, "}}");
 }
 
-/* *timeout: it is not all that there is to say. */
-static waste_status answer(waste_buf *out, int *timeout, const waste_lease *l,
+static waste_status answer(waste_buf *out, waste_memo_keep *where, const waste_lease *l,
                            const waste_request *r, waste_error *err)
 {
     waste_gen *g = NULL;
     waste_gen_token t;
     waste_gen_params params = r->params;
     waste_progress progress;
+    waste_finish finish = WASTE_FINISH_NONE;
+    waste_usage usage;
     waste_text message = {NULL, 0};
     waste_status st;
 
@@ -119,10 +120,14 @@ static waste_status answer(waste_buf *out, int *timeout, const waste_lease *l,
     waste_progress_of(&progress, g);
     while (!st && !(st = waste_gen_next(g, &t, err))) {
         waste_progress_token(&progress, &t);
-        *timeout = t.finish == WASTE_FINISH_TIMEOUT;
+        finish = t.finish;
     }
     if (st == WASTE_DONE) st = waste_gen_message(g, &message, err);
-    if (!st) add_reply(out, g, &message);
+    if (!st) {
+        waste_gen_usage(g, &usage);
+        *where = waste_memo_where(finish, &usage, &params);
+        add_reply(out, g, &message);
+    }
     waste_progress_end(&progress);
     waste_text_clear(&message);
     waste_gen_close(g);
@@ -139,7 +144,7 @@ void waste_fn_chat_json(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     waste_interrupt stop;
     waste_buf out = {0};
     waste_error err = {0};
-    int timeout = 0;
+    waste_memo_keep where = WASTE_MEMO_TABLE;
     waste_status st;
 
     if (waste_memo_begin(&memo, ctx, "waste_chat_json", 1, argc, argv)) return;
@@ -150,14 +155,14 @@ void waste_fn_chat_json(sqlite3_context *ctx, int argc, sqlite3_value **argv)
         r.params.cancel = waste_interrupt_cancel(&stop);
         st = waste_models_weights(&l, conn, argv[0], &r.params.cancel, &err);
         if (!st) st = waste_memo_look(&memo, conn, l.model, r.cache, &out, &err);
-        if (st == WASTE_DONE) st = answer(&out, &timeout, &l, &r, &err);
+        if (st == WASTE_DONE) st = answer(&out, &where, &l, &r, &err);
         waste_models_end(&l);
         waste_interrupt_end(&stop);
     }
     if (st < 0)
         waste_args_fail(ctx, &err);
     else if (!st)
-        waste_memo_give(&memo, ctx, &out, !timeout);
+        waste_memo_give(&memo, ctx, &out, where);
     waste_buf_clear(&out);
     waste_request_clear(&r);
     waste_memo_clear(&memo);

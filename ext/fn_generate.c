@@ -127,10 +127,10 @@ static waste_status answer(reply *out, waste_request *r, const char *who, waste_
 }
 
 /* `text`, or what was stored, is the result. */
-static void give(sqlite3_context *ctx, reply *out, waste_buf *text)
+static void give(sqlite3_context *ctx, reply *out, const waste_request *r, waste_buf *text)
 {
     waste_memo_give(&out->memo, ctx, out->memo.stored ? &out->stored : text,
-                    out->finish != WASTE_FINISH_TIMEOUT);
+                    waste_memo_where(out->finish, &out->usage, &r->params));
 }
 
 void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
@@ -149,7 +149,7 @@ void waste_fn_generate(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     if (st < 0)
         waste_args_fail(ctx, &err);
     else if (!st)
-        give(ctx, &out, &out.text);
+        give(ctx, &out, &r, &out.text);
     waste_request_clear(&r);
     reply_clear(&out);
 }
@@ -223,7 +223,7 @@ void waste_fn_generate_json(sqlite3_context *ctx, int argc, sqlite3_value **argv
         waste_args_fail(ctx, &err);
     } else if (!st) {
         if (!out.memo.stored) as_json(&json, &out, r.logprobs, r.stats);
-        give(ctx, &out, &json);
+        give(ctx, &out, &r, &json);
     }
     waste_buf_clear(&json);
     waste_request_clear(&r);
