@@ -37,9 +37,10 @@ waste_status waste_direct_check(sqlite3 *db, waste_error *err)
 waste_status waste_direct_enter(int *depth, waste_error *err)
 {
     if (*depth >= MOST_DEEP)
-        return waste_fail(err, WASTE_ARG,
-                          "views or triggers behind the waste_* functions call themselves, %d deep",
-                          MOST_DEEP);
+        return waste_fail(
+            err, WASTE_ARG,
+            "views, triggers or queries behind the waste_* functions call themselves, %d deep",
+            MOST_DEEP);
     ++*depth;
     return WASTE_OK;
 }

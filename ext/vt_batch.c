@@ -18,7 +18,8 @@
  *
  * {"into":"t"} also writes each row to table t when it ends (ext_into.h), committed at
  * once unless a transaction is open, and leaves out the keys that are there: what was
- * cut short goes on when it is called again.
+ * cut short goes on when it is called again. Rows for which there was no room, or which
+ * a file could not be read for, are not written.
  *
  * An error of the query comes after the rows that it gave before. LIMIT, or closing
  * the statement, stops the work; an interrupt is SQLITE_INTERRUPT. */
@@ -278,6 +279,13 @@ static waste_status admit(cursor *c, waste_error *err)
     return WASTE_OK;
 }
 
+/* What is wrong at the moment, and not with the row: that is no answer to write down, so
+ * that the row is tried again by the next call. */
+static int is_passing(waste_status st)
+{
+    return st == WASTE_NOMEM || st == WASTE_RAM_BUDGET || st == WASTE_BUSY || st == WASTE_IO;
+}
+
 /* The next row, or the end. */
 static waste_status step(waste_cursor *base, waste_error *err)
 {
@@ -298,7 +306,7 @@ static waste_status step(waste_cursor *base, waste_error *err)
     } else if (st != WASTE_DONE) {
         return st;
     }
-    return c->into.db ? write_row(c, err) : WASTE_OK;
+    return c->into.db && !is_passing(c->error.status) ? write_row(c, err) : WASTE_OK;
 }
 
 static waste_status start(waste_cursor *base, waste_error *err)

@@ -2,6 +2,7 @@
 they refuse, what they set off; and while the database is locked or changes."""
 import json
 import os
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -111,8 +112,30 @@ equal(count(db, t), 2, "after what was committed")
 t = table(f"key PRIMARY KEY, {REST}")
 db.execute(f"""CREATE TEMP TRIGGER round AFTER INSERT ON {t} BEGIN SELECT count(*) FROM waste_batch('{DEMO}',
   'SELECT ' || (new.key + 1) || ', ''Hi''', '{{"into":"{t}","max_tokens":1}}'); END""")
-raises(lambda: batch(db, "SELECT 1, 'Hi'", t), "call themselves", "deep", name="one that writes to its own table without end")
+raises(lambda: batch(db, "SELECT 1, 'Hi'", t), "call themselves", "3 deep", name="one that writes to its own table without end")
 equal(count(db, t), 0, "has written nothing")
+
+# -- what is wrong with a row is its answer; that there is no room for it now is none
+floor = db.execute("SELECT value FROM waste_plan(?) WHERE part = 'floor'", (DEMO,)).fetchone()[0]
+db.execute("SELECT waste_close(?)", (DEMO,))
+full = connect()
+full.execute("SELECT waste_open(?, json_object('budget', ?))", (DEMO, floor))
+held = []
+for prompt in ("word " * 400, "Hi"):
+    try:
+        while len(held) < 100:
+            held.append(full.execute("SELECT piece FROM waste_tokens(?, ?, '{\"prefix_cache\":false}')", (DEMO, prompt)))
+    except sqlite3.Error as e:
+        ok("for sequences" in str(e), "a budget that others have used up")
+t = table(f"key PRIMARY KEY, {REST}")
+MIXED = "SELECT 1, 'Hi' UNION ALL SELECT 2, 'Hi', '{\"x\":1}'".replace("'Hi' U", "'Hi', NULL U")
+got = db.execute("SELECT key, error FROM waste_batch(?, ?, ?) ORDER BY key", (DEMO, MIXED, json.dumps({"into": t}))).fetchall()
+equal((got[0][0], "for sequences" in got[0][1], "'x'" in got[1][1]), (1, True, True), "rows say what is wrong")
+equal(db.execute(f"SELECT key FROM {t}").fetchall(), [(2,)], "the one without room is not written")
+for c in held:
+    c.close()
+equal(db.execute("SELECT key, error FROM waste_batch(?, ?, ?)", (DEMO, MIXED, json.dumps({"into": t}))).fetchall(), [(1, None)], "and is tried again by the next call")
+full.close()
 
 # -- a statement that writes is a transaction
 db.execute("CREATE TABLE sink(k CHECK (k <> 3))")
