@@ -273,8 +273,9 @@ waste_status waste_into_add(waste_into *i, sqlite3_value *key, const waste_into_
             if (st) return st;
             continue;
         }
-        if (cancel->asked(cancel->ctx)) return waste_fail(err, WASTE_CANCELLED, "interrupted");
+        /* first: asking may run a statement, and SQLite then has no error to tell */
         if (waste_clock_ns() - began > WAIT_MS * UINT64_C(1000000)) break;
+        if (cancel->asked(cancel->ctx)) return waste_fail(err, WASTE_CANCELLED, "interrupted");
         sqlite3_sleep(20);
     }
     return rc == SQLITE_OK ? WASTE_OK : not_added(i, key, err);

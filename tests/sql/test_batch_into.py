@@ -3,6 +3,7 @@ they refuse, what they set off; and while the database is locked or changes."""
 import json
 import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -13,6 +14,17 @@ from tap import connect, done, equal, ok, raises  # noqa: E402
 
 DEMO = demo.container()
 HOME = tempfile.mkdtemp()
+LOCKED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tap import connect
+db, other = connect(sys.argv[2], isolation_level=None, timeout=0), connect(sys.argv[2], isolation_level=None)
+other.execute("BEGIN IMMEDIATE")
+try:
+    print(db.execute("SELECT * FROM waste_batch(?, 'SELECT 5, 6', json_object('into', 't', 'max_tokens', 2))", (sys.argv[3],)).fetchall())
+except Exception as e:
+    print(e)
+"""
 REST = "text TEXT, finish TEXT, error TEXT, prompt_tokens INTEGER, reused_tokens INTEGER, tokens INTEGER, ms REAL"
 SAY = "SELECT value, 'Say ' || value FROM json_each('[1,2,3,4]')"
 
@@ -31,6 +43,11 @@ def batch(d, query, into="t", **more):
 def count(d, table):
     return d.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
+
+# waits for 10 s, beside all that follows
+open_base("locked.db").execute(f"CREATE TABLE t(key PRIMARY KEY, {REST})")
+locked = subprocess.Popen([sys.executable, "-c", LOCKED, os.path.dirname(sys.modules["tap"].__file__), os.path.join(HOME, "locked.db"), DEMO],
+                          stdout=subprocess.PIPE, text=True)
 
 db = open_base("kinds.db")
 db.create_collation("same", lambda a, b: 0)
@@ -187,4 +204,6 @@ c = w.execute("SELECT key FROM waste_batch(?, ?, ?)",
 for row in c:
     w3.execute("INSERT INTO noise VALUES (100)")
 equal((count(w3, "far"), count(w, "main.sqlite_master WHERE name = 'far'")), (6, 0), "in an attached database, too, all rows go where the table is")
+said = locked.communicate()[0]
+ok("key 5" in said and "database is locked" in said, f"a lock that is not released is an error: {said.strip()}")
 done()
