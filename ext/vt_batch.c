@@ -321,13 +321,14 @@ static waste_status start(waste_cursor *base, waste_error *err)
         st = waste_args_object(&c->options, c->head.args.v[2], "waste_batch: options", err);
     if (!st) st = waste_request_batch(c->options, "waste_batch", TAKES, &parallel, &into, err);
     if (!st) st = open_query(c, err);
-    if (!st && into.text) st = waste_into_open(&c->into, waste_cursor_db(&c->head), into, err);
     if (!st)
         st = waste_models_weights(&c->lease, waste_cursor_conn(&c->head), c->head.args.v[0],
                                   &cancel, err);
-    if (st) return st;
     c->parallel = parallel ? (size_t)parallel : PARALLEL;
-    return waste_batch_open(&c->batch, c->lease.model, (int)c->parallel, &cancel, err);
+    if (!st) st = waste_batch_open(&c->batch, c->lease.model, (int)c->parallel, &cancel, err);
+    /* last: a call that cannot begin makes no table */
+    if (!st && into.text) st = waste_into_open(&c->into, waste_cursor_db(&c->head), into, err);
+    return st;
 }
 
 static void end(waste_cursor *base)

@@ -68,6 +68,10 @@ for name in ("a b", 'a"b', "a'b", "select", "1", "ü", "x;DROP TABLE t", "[x]", 
 for name in ("", "é" * 600, "a\0b"):
     raises(lambda: batch(db, "SELECT 1, 'Hi'", name), "'into'", name=f"none is called {name[:20]!r}")
 
+for model, query, more in (("nobody", SAY, {}), (HOME, SAY, {}), (DEMO, "SELECT 1", {}), (DEMO, SAY, {"parallel": 0})):
+    raises(lambda: db.execute("SELECT * FROM waste_batch(?, ?, ?)", (model, query, json.dumps(dict({"into": "early"}, **more)))), "", name="a call that cannot begin")
+equal(count(db, "sqlite_master WHERE name = 'early'"), 0, "makes no table")
+
 # -- where: temp, main, then attached
 db.execute(f"ATTACH '{HOME}/other.db' AS other")
 db.execute(f"CREATE TABLE other.there(key PRIMARY KEY, {REST})")
