@@ -189,12 +189,14 @@ static waste_status fetch(cursor *c, job **out, waste_error *err)
 static waste_status is_done(cursor *c, const job *j, int *done, waste_error *err)
 {
     const job *o;
+    waste_status st;
 
     *done = 0;
     if (!c->into.db) return WASTE_OK;
-    for (o = c->jobs; o && !*done; o = o->next)
+    st = waste_into_has(&c->into, j->value[0], done, err);
+    for (o = c->jobs; o && !st && !*done; o = o->next)
         *done = o != j && waste_into_same(&c->into, o->value[0], j->value[0]);
-    return *done ? WASTE_OK : waste_into_has(&c->into, j->value[0], done, err);
+    return st;
 }
 
 /* ---- the work ------------------------------------------------------------------ */
