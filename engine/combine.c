@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/plat.h"
 #include "internal.h"
@@ -352,6 +353,7 @@ static void lead(waste_combine *c, ticket *t)
     waste_model *m = c->model;
     const int resumed = c->paused;
     waste_status st;
+    fenv_t host;
 
     c->busy = 1;
     c->paused = 0;
@@ -360,9 +362,11 @@ static void lead(waste_combine *c, ticket *t)
     m->step_began = waste_clock_ns();
     pthread_mutex_unlock(&m->turn);
 
+    waste_fpenv_enter(&host);
     waste_pool_enter(&c->pass.turn, m->pool, m->threads);
     st = compute(c, resumed);
     waste_pool_leave(&c->pass.turn);
+    waste_fpenv_leave(&host);
 
     pthread_mutex_lock(&m->turn);
     c->last_ns = waste_clock_ns() - m->step_began;

@@ -7,6 +7,7 @@
 #include "base/aside.h"
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/plat.h"
 #include "base/process.h"
@@ -224,8 +225,13 @@ typedef struct opening {
 static waste_status open_all(void *ctx, const waste_cancel *left, waste_error *err)
 {
     opening *o = ctx;
+    fenv_t host;
+    waste_status st;
 
-    return open_parts(o->model, o->path, left, err);
+    waste_fpenv_enter(&host); /* tables and codebooks are computed, workers started */
+    st = open_parts(o->model, o->path, left, err);
+    waste_fpenv_leave(&host);
+    return st;
 }
 
 static void drop(void *ctx)

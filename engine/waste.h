@@ -66,7 +66,8 @@ typedef struct waste_text {
 void waste_text_clear(waste_text *t);
 
 /* Asked at least once per layer of a pass; nonzero ends the call with
- * WASTE_CANCELLED. Called on the thread that made the call. */
+ * WASTE_CANCELLED. Called on the thread that made the call, while it computes in the
+ * default floating-point environment. */
 typedef struct waste_cancel {
     int (*asked)(void *ctx); /* NULL: never */
     void *ctx;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/plat.h"
 #include "convert/census.h"
@@ -109,6 +110,7 @@ waste_status waste_convert_open(waste_convert **out, const char *source, const c
     static const waste_convert_options defaults;
     waste_convert *c = waste_mem_zero(sizeof *c);
     waste_status st = WASTE_OK;
+    fenv_t host;
 
     *out = NULL;
     if (!opt) opt = &defaults;
@@ -116,8 +118,10 @@ waste_status waste_convert_open(waste_convert **out, const char *source, const c
     if (!c || !c->from) st = waste_fail(err, WASTE_NOMEM, "out of memory opening %s", source);
     if (!st) {
         c->started = waste_clock_ns();
+        waste_fpenv_enter(&host); /* workers are started */
         st = opt->plan ? waste_estimate_make(c, source, target, opt, err)
                        : open_parts(c, source, target, opt, err);
+        waste_fpenv_leave(&host);
     }
     if (st) {
         waste_convert_close(c);
@@ -206,14 +210,17 @@ waste_status waste_convert_next(waste_convert *c, waste_convert_row *row, waste_
     waste_convert_phase phase;
     waste_status st = WASTE_OK;
     int kind, layer;
+    fenv_t host;
 
     memset(row, 0, sizeof *row);
     if (c->phase == WASTE_CONVERT_PLAN) return next_plan(c, row);
+    waste_fpenv_enter(&host);
     if (c->phase == WASTE_CONVERT_START) st = waste_work_start(c, err);
     phase = c->phase;
     kind = c->kind;
     layer = c->layer;
     if (!st) st = waste_work_next(c, row, err);
+    waste_fpenv_leave(&host);
     if (st < 0) c->phase = WASTE_CONVERT_FAILED;
     row->phase = phase_names[phase];
     row->layer = phase == WASTE_CONVERT_CODEBOOKS || phase == WASTE_CONVERT_EXPERTS ||

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,6 +111,41 @@ static void threads_change_no_bit(void **state)
     free(want);
     free(got);
     assert_int_equal(waste_mem_used(), 0);
+}
+
+/* A thread that rounds upward opens the model and steps: it has that back afterwards, and
+ * its exception flags. Table by table, since each rounds in its own way. */
+static void the_hosts_rounding_changes_no_bit(void **state)
+{
+    static const char *const kernels[] = {"plain", NULL};
+    const size_t bytes = LENGTH * VOCAB * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
+    model_files f;
+    (void)state;
+
+    for (size_t i = 0; i < (emulated() ? 1 : 3); i++) {
+        model_write(&f, kinds[i]);
+        for (size_t k = 0; k < 2; k++) {
+            waste_model *m = open_model(&f, 1, kernels[k]);
+
+            run(m, want, LENGTH);
+            waste_model_close(m);
+            for (int threads = 1; threads <= 3; threads += 2) {
+                assert_int_equal(fesetround(FE_UPWARD), 0);
+                feclearexcept(FE_ALL_EXCEPT);
+                m = open_model(&f, threads, kernels[k]);
+                run(m, got, 9);
+                assert_int_equal(fegetround(), FE_UPWARD);
+                assert_int_equal(fetestexcept(FE_ALL_EXCEPT), 0);
+                waste_model_close(m);
+                assert_int_equal(fesetround(FE_TONEAREST), 0);
+                assert_memory_equal(got, want, bytes);
+            }
+        }
+        model_remove(&f);
+    }
+    free(want);
+    free(got);
 }
 
 typedef struct user {
@@ -354,6 +390,7 @@ int main(void)
         cmocka_unit_test(the_process_has_one_set_of_workers), /* first: it counts threads */
 #endif
         cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(the_hosts_rounding_changes_no_bit),
         cmocka_unit_test(models_share_the_pool),
         cmocka_unit_test(a_smaller_pool_is_told),
         cmocka_unit_test(wrong_options_are_named),
