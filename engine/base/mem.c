@@ -7,11 +7,27 @@
 
 #include "base/plat.h"
 
+/* Under AddressSanitizer everything has red zones. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define RED_ZONES 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(RED_ZONES)
+#define RED_ZONES 1
+#endif
+#ifndef RED_ZONES
+#define RED_ZONES 0
+#endif
+
+#define LARGE ((size_t)128 << 10) /* bytes that are worth pages of their own */
+
 /* Sits right before the caller's bytes; 32 keeps SIMD alignment of malloc's 16. */
 typedef struct header {
-    void *base;  /* what malloc gave */
-    size_t size; /* what the caller asked for */
-    uint64_t pad[2];
+    void *base;    /* what malloc gave, or the first of its pages */
+    size_t size;   /* what the caller asked for */
+    size_t mapped; /* bytes of pages; 0: malloc's */
+    uint64_t pad;
 } header;
 
 static _Atomic uint64_t used;
@@ -36,31 +52,38 @@ static header *head_of(void *p)
     return (header *)p - 1;
 }
 
-static void *allocate(size_t align, size_t size)
+/* pages: of its own, if it is large and there are any. */
+static void *allocate(size_t align, size_t size, int pages)
 {
-    char *base, *p;
+    char *base = NULL, *p;
     header *h;
+    size_t mapped = 0;
 
     if (size == 0 || size > SIZE_MAX / 2 || must_fail()) return NULL;
-    base = malloc(sizeof *h + align + size);
+    if (pages && size >= LARGE && !RED_ZONES) {
+        base = waste_pages_map(sizeof *h + align + size, 0);
+        mapped = base ? sizeof *h + align + size : 0;
+    }
+    if (!base) base = malloc(sizeof *h + align + size);
     if (!base) return NULL;
     p = base + sizeof *h;
     p += (align - ((uintptr_t)p & (align - 1))) & (align - 1);
     h = head_of(p);
     h->base = base;
     h->size = size;
+    h->mapped = mapped;
     atomic_fetch_add(&used, size);
     return p;
 }
 
 void *waste_mem_alloc(size_t size)
 {
-    return allocate(sizeof(void *) * 2, size);
+    return allocate(sizeof(void *) * 2, size, 0);
 }
 
 void *waste_mem_aligned(size_t align, size_t size)
 {
-    return allocate(align, size);
+    return allocate(align, size, 0);
 }
 
 void *waste_mem_zero(size_t size)
@@ -75,6 +98,14 @@ void *waste_mem_array(size_t n, size_t size)
 {
     if (size && n > SIZE_MAX / size) return NULL;
     return waste_mem_zero(n * size);
+}
+
+void *waste_mem_pages(size_t size)
+{
+    void *p = allocate(64, size, 1);
+
+    if (p && !head_of(p)->mapped) memset(p, 0, size);
+    return p;
 }
 
 void *waste_mem_resize(void *p, size_t size)
@@ -101,23 +132,16 @@ char *waste_mem_text(const char *s, size_t bytes)
 
 void waste_mem_free(void *p)
 {
-    if (!p) return;
-    atomic_fetch_sub(&used, head_of(p)->size);
-    free(head_of(p)->base);
-}
+    header h;
 
-/* Under AddressSanitizer a region has red zones like everything else. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define RED_ZONES 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) && !defined(RED_ZONES)
-#define RED_ZONES 1
-#endif
-#ifndef RED_ZONES
-#define RED_ZONES 0
-#endif
+    if (!p) return;
+    h = *head_of(p);
+    atomic_fetch_sub(&used, h.size);
+    if (h.mapped)
+        waste_pages_unmap(h.base, h.mapped);
+    else
+        free(h.base);
+}
 
 void *waste_mem_region(size_t size)
 {
@@ -128,7 +152,7 @@ void *waste_mem_region(size_t size)
         if (p) memset(p, 0, size);
         return p;
     }
-    p = size == 0 || size > SIZE_MAX / 2 || must_fail() ? NULL : waste_pages_map(size);
+    p = size == 0 || size > SIZE_MAX / 2 || must_fail() ? NULL : waste_pages_map(size, 1);
     if (p) atomic_fetch_add(&used, size);
     return p;
 }

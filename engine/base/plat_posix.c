@@ -395,11 +395,12 @@ uint64_t waste_clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void *waste_pages_map(size_t bytes)
+void *waste_pages_map(size_t bytes, int for_reads)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED) return NULL;
+    if (!for_reads) return p;
 #if defined(MADV_HUGEPAGE)
     (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
@@ -414,7 +415,8 @@ void *waste_pages_map(size_t bytes)
 
 void waste_pages_unmap(void *p, size_t bytes)
 {
-    (void)munmap(p, bytes);
+    /* a hole in the middle may be one mapping too many: the pages go back all the same */
+    if (munmap(p, bytes)) (void)madvise(p, bytes, MADV_DONTNEED);
 }
 
 uint64_t waste_pages_physical(void)

@@ -497,8 +497,9 @@ uint64_t waste_clock_ns(void)
 }
 
 /* Large pages need a privilege that users do not have. */
-void *waste_pages_map(size_t bytes)
+void *waste_pages_map(size_t bytes, int for_reads)
 {
+    (void)for_reads;
     return VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
 }
 

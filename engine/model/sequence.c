@@ -39,6 +39,14 @@ static size_t kda_floats(const waste_config *c)
     return waste_sequence_state_floats(c) + waste_sequence_ring_floats(c);
 }
 
+/* Of all KDA layers; 0, which no allocation gives, when that is no size. */
+static size_t fixed_bytes(const waste_config *c)
+{
+    const size_t n = kda_floats(c), most = SIZE_MAX / sizeof(float);
+
+    return n > most / (size_t)c->n_kda ? 0 : n * (size_t)c->n_kda * sizeof(float);
+}
+
 size_t waste_sequence_latent_bytes(const waste_config *c, waste_kv kv)
 {
     return waste_sequence_latent_floats(c) *
@@ -59,7 +67,7 @@ static _Atomic int *holders(void *block)
 
 static void *block_new(size_t bytes)
 {
-    char *p = waste_mem_aligned(64, bytes);
+    char *p = waste_mem_pages(bytes);
 
     if (!p) return NULL;
     atomic_init(holders(p + BLOCK_HEAD), 1);
@@ -114,9 +122,7 @@ waste_status waste_sequence_new(waste_seq **out, waste_model *m, const waste_con
     int i, j;
 
     *out = NULL;
-    if (s && c->n_kda) {
-        s->fixed = waste_mem_array((size_t)c->n_kda * kda_floats(c), sizeof *s->fixed);
-    }
+    if (s && c->n_kda) s->fixed = waste_mem_pages(fixed_bytes(c));
     if (!s || (c->n_kda && !s->fixed)) {
         waste_sequence_free(s);
         return waste_fail(err, WASTE_NOMEM, "out of memory for a sequence of %llu bytes",

@@ -1,8 +1,11 @@
 /* base/: memory counting, buffers, number parsing, UTF-8, JSON reading, errors. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -39,6 +42,92 @@ static void refuses_overflow_and_fails_on_demand(void **state)
     p = waste_mem_alloc(1);
     assert_non_null(p);
     waste_mem_free(p);
+}
+
+/* What stays resident can be asked for, and is malloc's or our own doing. */
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define RESIDENT 1
+#else
+#define RESIDENT 0
+#endif
+
+#if RESIDENT
+
+enum { THREADS = 4, BLOCKS = 100, BLOCK = 150000 }; /* latents of a layer, say */
+
+static long resident(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d %ld", &pages), 1);
+    fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+typedef struct heap_user {
+    pthread_t thread;
+    pthread_barrier_t *all;
+    long most; /* resident while it holds its blocks */
+} heap_user;
+
+/* Small ones stay in between, as long as all have freed their large ones. */
+static void *use_heap(void *arg)
+{
+    heap_user *u = arg;
+    void *large[BLOCKS], *small[BLOCKS];
+    int i;
+
+    waste_mem_free(waste_mem_pages(20 * BLOCK));
+    for (i = 0; i < BLOCKS; i++) {
+        large[i] = waste_mem_pages(BLOCK);
+        small[i] = waste_mem_alloc(100);
+        assert_true(large[i] && small[i]);
+        memset(large[i], 1, BLOCK);
+    }
+    u->most = resident();
+    for (i = 0; i < BLOCKS; i++) waste_mem_free(large[i]);
+    pthread_barrier_wait(u->all); /* measured in between */
+    pthread_barrier_wait(u->all);
+    for (i = 0; i < BLOCKS; i++) waste_mem_free(small[i]);
+    return NULL;
+}
+
+#endif
+
+/* What is not counted any more is not resident either, whoever had it. */
+static void large_blocks_go_back_to_the_system(void **state)
+{
+    (void)state;
+#if !RESIDENT
+    print_message("SKIP: what a sanitizer or another system keeps resident is its own affair\n");
+    skip();
+#else
+    const uint64_t used = waste_mem_used();
+    const long before = resident();
+    pthread_barrier_t all;
+    heap_user u[THREADS];
+    long after;
+    int i;
+
+    assert_int_equal(pthread_barrier_init(&all, NULL, THREADS + 1), 0);
+    for (i = 0; i < THREADS; i++) {
+        u[i].all = &all;
+        assert_int_equal(pthread_create(&u[i].thread, NULL, use_heap, &u[i]), 0);
+    }
+    pthread_barrier_wait(&all);
+    after = resident();
+    pthread_barrier_wait(&all);
+    for (i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(u[i].thread, NULL), 0);
+        assert_true(u[i].most - before > BLOCKS * BLOCK / 2);
+    }
+    pthread_barrier_destroy(&all);
+    if (after - before > BLOCKS * BLOCK / 4)
+        fail_msg("%ld bytes of %d are still resident", after - before, THREADS * BLOCKS * BLOCK);
+    assert_int_equal(waste_mem_used(), used);
+#endif
 }
 
 static void parses_whole_numbers_only(void **state)
@@ -181,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_what_is_held),
         cmocka_unit_test(refuses_overflow_and_fails_on_demand),
+        cmocka_unit_test(large_blocks_go_back_to_the_system),
         cmocka_unit_test(parses_whole_numbers_only),
         cmocka_unit_test(knows_utf8),
         cmocka_unit_test(stream_releases_complete_code_points),
