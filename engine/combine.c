@@ -14,12 +14,12 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/plat.h"
+#include "base/process.h"
 #include "internal.h"
 #include "model/forward.h"
 
@@ -113,19 +113,6 @@ static int is_cancelled(waste_model *m, const ticket *t)
     return yes && !t->over;
 }
 
-static struct timespec later(uint64_t ns)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += (long)ns; /* below a second */
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
 /* ---- forming a pass; with the lock held ----------------------------------------------- */
 
 static size_t count(const waste_combine *c)
@@ -142,11 +129,12 @@ static size_t count(const waste_combine *c)
 static void linger(waste_combine *c)
 {
     const uint64_t part = c->last_ns / LINGER_PART;
-    const struct timespec until = later(part < LINGER_NS ? part : LINGER_NS);
+    const uint64_t until = waste_clock_ns() + (part < LINGER_NS ? part : LINGER_NS);
+    uint64_t now;
 
     c->lingering = 1;
-    while (count(c) < c->last_tickets)
-        if (pthread_cond_timedwait(&c->arrival, &c->model->turn, &until)) break;
+    while (count(c) < c->last_tickets && (now = waste_clock_ns()) < until)
+        waste_process_wait(&c->arrival, &c->model->turn, until - now);
     c->lingering = 0;
 }
 
@@ -386,13 +374,11 @@ static void lead(waste_combine *c, ticket *t)
 static void wait(waste_combine *c, ticket *t)
 {
     waste_model *m = c->model;
-    const struct timespec until = later(ASK_EVERY_NS);
-
     if (!asks(t) || t->left) {
         pthread_cond_wait(&t->wake, &m->turn);
         return;
     }
-    pthread_cond_timedwait(&t->wake, &m->turn, &until);
+    waste_process_wait(&t->wake, &m->turn, ASK_EVERY_NS);
     if (t->over || !c->busy || !is_cancelled(m, t)) return;
     t->left = 1;
     if (!t->in_pass) fail(c, t, WASTE_CANCELLED, "cancelled while waiting for the model");
@@ -409,7 +395,7 @@ waste_status waste_combine_run(waste_model *m, const waste_row *rows, size_t n,
     t.rows = rows;
     t.n = n;
     t.cancel = cancel;
-    if (pthread_cond_init(&t.wake, NULL))
+    if (waste_process_wait_init(&t.wake))
         return waste_fail(err, WASTE_NOMEM, "no condition could be made for a step");
     pthread_mutex_lock(&m->turn);
     enqueue(c, &t);
@@ -433,7 +419,7 @@ waste_status waste_combine_open(waste_combine **out, waste_model *m, waste_error
     waste_combine *c = waste_mem_zero(sizeof *c);
 
     *out = NULL;
-    if (!c || pthread_cond_init(&c->arrival, NULL)) {
+    if (!c || waste_process_wait_init(&c->arrival)) {
         waste_mem_free(c);
         return waste_fail(err, WASTE_NOMEM, "out of memory for the steps of a model");
     }

@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "base/mem.h"
@@ -35,16 +34,11 @@ struct waste_shared {
 };
 
 static waste_process_gate gate = WASTE_PROCESS_GATE;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static waste_shared *entries;
 
 static void enter(void)
 {
-    const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
-
-    if (!waste_process_enter(&gate)) return;
-    memcpy(&changed, &fresh, sizeof fresh);
-    entries = NULL;
+    if (waste_process_enter(&gate)) entries = NULL;
 }
 
 static void leave(void)
@@ -83,23 +77,16 @@ static void unlink_entry(waste_shared *s)
 
     while (*at != s) at = &(*at)->next;
     *at = s->next;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&gate.changed);
 }
 
 /* Wakes now and then to ask whether the caller still wants to wait. Holds the
  * lock on entry and return, but not while asking. */
 static waste_status wait_for_change(const waste_cancel *cancel, const char *path, waste_error *err)
 {
-    struct timespec until;
     int stop;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 20 * 1000 * 1000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&changed, &gate.mutex, &until);
+    waste_process_wait(&gate.changed, &gate.mutex, 20 * 1000 * 1000);
     if (!cancel || !cancel->asked) return WASTE_OK;
     leave();
     stop = cancel->asked(cancel->ctx);
@@ -254,7 +241,7 @@ static waste_status open_entry(waste_shared *s, const char *path, const waste_ca
         unlink_entry(s);
     else
         s->state = OPEN;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&gate.changed);
     leave();
     if (st) waste_mem_free(s);
     return st;

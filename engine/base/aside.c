@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "base/process.h"
@@ -27,16 +26,11 @@ typedef struct job {
 } job;
 
 static waste_process_gate gate = WASTE_PROCESS_GATE;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static job *behind;
 
 static void enter(void)
 {
-    const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
-
-    if (!waste_process_enter(&gate)) return;
-    memcpy(&changed, &fresh, sizeof fresh);
-    behind = NULL;
+    if (waste_process_enter(&gate)) behind = NULL;
 }
 
 static void leave(void)
@@ -71,7 +65,7 @@ static void *run(void *ctx)
     }
     j->status = st;
     j->over = 1;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&gate.changed);
     leave();
     return NULL;
 }
@@ -81,13 +75,7 @@ static void *run(void *ctx)
 /* Until something has changed, or for a moment. */
 static void wait_a_moment(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += ASK_EVERY_NS;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&changed, &gate.mutex, &t);
+    waste_process_wait(&gate.changed, &gate.mutex, ASK_EVERY_NS);
 }
 
 static int says_stop(const waste_cancel *cancel)
@@ -188,6 +176,6 @@ waste_status waste_aside_run(uint64_t key, waste_aside_work *work, waste_aside_d
 void waste_aside_settle(uint64_t key)
 {
     enter();
-    while (still_running(key)) pthread_cond_wait(&changed, &gate.mutex);
+    while (still_running(key)) pthread_cond_wait(&gate.changed, &gate.mutex);
     leave();
 }

@@ -75,7 +75,8 @@ void waste_process_wait(pthread_cond_t *c, pthread_mutex_t *m, uint64_t ns)
 
 int waste_process_enter(waste_process_gate *g)
 {
-    const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    const pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
     const int64_t me = waste_process_id();
     int64_t was;
 
@@ -83,7 +84,9 @@ int waste_process_enter(waste_process_gate *g)
         if (was == -me) {
             sched_yield(); /* another thread of this process is at it */
         } else if (atomic_compare_exchange_strong(&g->process, &was, -me)) {
-            if (was) memcpy(&g->mutex, &fresh, sizeof fresh);
+            if (was) memcpy(&g->mutex, &mutex, sizeof mutex);
+            /* without a clock of its own its waits end at once, and are asked again */
+            if (waste_process_wait_init(&g->changed)) memcpy(&g->changed, &changed, sizeof changed);
             pthread_mutex_lock(&g->mutex);
             atomic_store(&g->process, me);
             return was != 0;

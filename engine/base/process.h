@@ -34,16 +34,18 @@ void waste_process_stay_loaded(void);
 /* Page faults so far that needed the disk; 0 where the system does not say. */
 uint64_t waste_process_faults(void);
 
-/* A mutex of static storage. In a forked child it may be held by a thread that
- * only the parent has, and what it guards is then the parent's. */
+/* A mutex of static storage, and a condition for who waits with it, for waste_process_wait
+ * too. In a forked child it may be held by a thread that only the parent has, and what it
+ * guards is then the parent's. */
 typedef struct waste_process_gate {
     pthread_mutex_t mutex;
+    pthread_cond_t changed;
     _Atomic int64_t process; /* whose it is; 0: nobody's yet; negative: being made so */
 } waste_process_gate;
 
-#define WASTE_PROCESS_GATE           \
-    {                                \
-        PTHREAD_MUTEX_INITIALIZER, 0 \
+#define WASTE_PROCESS_GATE                                     \
+    {                                                          \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0 \
     }
 
 /* Takes the mutex. 1 for the first caller in a forked child, who has to start
