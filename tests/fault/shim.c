@@ -299,9 +299,9 @@ int unlink(const char *path)
     return real_unlink(path);
 }
 
-#define FREE(f, v)                                                             \
+#define FREE(f, rc, v)                                                         \
     do {                                                                       \
-        if ((f).kind == KIND_FREE)                                             \
+        if ((rc) == 0 && (f).kind == KIND_FREE)                                \
             (v)->f_bavail = (fsblkcnt_t)(f).value / (fsblkcnt_t)(v)->f_frsize; \
     } while (0)
 
@@ -313,7 +313,7 @@ int statvfs(const char *path, struct statvfs *v)
     if (!due(OP_STATVFS, path, &f)) return real_statvfs(path, v);
     if (ends(&f)) return -1;
     rc = real_statvfs(path, v);
-    FREE(f, v);
+    FREE(f, rc, v);
     return rc;
 }
 
@@ -325,7 +325,7 @@ int statvfs64(const char *path, struct statvfs64 *v)
     if (!due(OP_STATVFS, path, &f)) return real_statvfs64(path, v);
     if (ends(&f)) return -1;
     rc = real_statvfs64(path, v);
-    FREE(f, v);
+    FREE(f, rc, v);
     return rc;
 }
 
