@@ -10,8 +10,8 @@ DEB_WIN := gcc-mingw-w64-x86-64-posix wine wine64
 # What is new there (base, the store's reads), what the compiler does otherwise (kernels),
 # and text. The rest opens model after model, which takes wine minutes.
 WIN_TESTS := $(addprefix test_,aside bank base cache cache_guesses chat_json chat_message chat_request \
-  chat_xtml container cpus kernels kernels_fast lock manifest plat policy pool pretok quant reader record \
-  reply rope router sampler slots stop tensors vq_pool)
+  chat_xtml container cpus kernels kernels_experts kernels_fast lock manifest plat policy pool pretok quant \
+  reader record reply rope router sampler slots stop tensors vq_pool)
 
 # Without debug information, for the sake of the time it takes.
 WIN_MAKE = +$(Q)$(MAKE) --no-print-directory BUILD=$(WIN_BUILD) SANITIZE= CFLAGS=-O2 \
