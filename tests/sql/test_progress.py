@@ -111,7 +111,7 @@ done_so_far = [int(m.group(1)) for m in prompts if m]
 equal(done_so_far, sorted(done_so_far), "which goes forward")
 ok(all(n % 64 == 0 for n in done_so_far), "by passes of 64 tokens")  # how many are drawn is a matter of speed
 ok(all(lives) and (lives or took < 2), f"{len(lives)} lines during the reply")
-ok(text.endswith("]\n") and CLOSING.fullmatch(drawn[-1].strip()) and text.count("\n") == 1, "the closing line takes the live one's place")
+ok(text.endswith("\n") and CLOSING.fullmatch(drawn[-1].strip()) and text.count("\n") == 1, "the closing line takes the live one's place")
 ok(len(drawn) <= 5 * took + 3, f"{len(drawn)} redraws in {took:.1f} s: at most five a second")
 widths = [len(d.rstrip("\n")) for d in drawn[1:]]
 ok(all(b >= len(a.rstrip()) for a, b in zip(drawn[1:], widths[1:])), "nothing of a longer line is left beside a shorter one")
