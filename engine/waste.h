@@ -200,7 +200,8 @@ typedef struct waste_model_options {
     int verify;          /* check every record's crc32 when it is read */
     int buffered;        /* read experts through the page cache, not past it */
     int io_threads;      /* that read experts, 1..16; 0: the default (5) */
-    int lookahead;       /* experts guessed per layer; 0: the default (6); -1: none */
+    int lookahead;       /* experts guessed per row and layer, four times as many for all rows
+                          * of a prompt; 0: the default (6); -1: none */
     int exclusive;       /* refuse a container that another process owns */
     const char *usage;   /* hotlist file to warm the cache from; NULL: none. Read at
                         * open, in the background; a file that is absent is fine */

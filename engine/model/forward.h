@@ -110,8 +110,8 @@ waste_status waste_moe(const waste_pass *p, int layer);
 
 /* Tells the cache which experts the MoE layer after `layer` will probably want:
  * the best by its router, given what `layer` sees (s->normed). Overwrites
- * s->route_logits, decides nothing. For chunks of few rows; others are left
- * alone. */
+ * s->route_logits, decides nothing. Of more than a few rows it is what most of
+ * them agree on. */
 void waste_lookahead(const waste_pass *p, int layer);
 
 /* The model's activation, for kernels. */

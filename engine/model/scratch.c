@@ -84,6 +84,7 @@ static void carve_moe(waste_scratch *s, const waste_config *c, size_t t, waste_a
     s->routed = waste_arena_take(a, c->latent ? t * (size_t)c->hidden : 0, sizeof(float));
     s->visit = waste_arena_take(a, e < tk ? e : tk, sizeof(int));
     s->uses = waste_arena_take(a, e < tk ? e : tk, sizeof(int));
+    s->votes = waste_arena_take(a, e, sizeof(int));
     s->first = waste_arena_take(a, e, sizeof(int));
     s->last = waste_arena_take(a, e, sizeof(int));
     s->next = waste_arena_take(a, tk, sizeof(int));

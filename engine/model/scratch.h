@@ -68,6 +68,7 @@ typedef struct waste_scratch {
     float *routed;            /* [T][hidden] latent MoE: projected back */
     int *visit;               /* [min(experts, T * top_k)] distinct experts of a chunk */
     int *uses;                /* like visit: how many rows chose it */
+    int *votes;               /* [experts] rows that the lookahead expects to want each */
     int *first, *last;        /* [experts] ends of a chain of T * top_k places; -1: none */
     int *next;                /* [T * top_k] */
     int *x_row, *y_row;       /* [T * top_k], like expert_h */

@@ -316,7 +316,7 @@ static void lookahead_reads_ahead_and_changes_no_bit(void **state)
         assert_int_equal(s.guesses > 0, widths[i] > 0);
         assert_true(s.guesses_used <= s.guesses);
         assert_true(s.bytes_read >= 4096 * s.misses);
-        run(m, got, 0); /* chunks of many rows do not guess */
+        run(m, got, 0); /* chunks of many rows, which want more than there are slots */
         assert_memory_equal(got, want, bytes);
         waste_model_close(m);
     }
@@ -325,20 +325,32 @@ static void lookahead_reads_ahead_and_changes_no_bit(void **state)
     free(got);
 }
 
-static void a_prompt_is_not_guessed_at(void **state)
+/* Two of six experts for each of 50 rows: whichever is likely is so for several. */
+static void rows_of_a_prompt_guess_together(void **state)
 {
-    float *logits = malloc(LENGTH * VOCAB * sizeof(float));
+    const size_t bytes = LENGTH * VOCAB * sizeof(float);
+    float *want = malloc(bytes), *got = malloc(bytes);
     model_files f;
     waste_model *m;
     (void)state;
 
     model_write(&f, MODEL_K3);
-    m = open_with(&f, 6, 0);
-    run(m, logits, 50);
-    assert_int_equal(stats_of(m).guesses, 0);
-    waste_model_close(m);
+    for (int i = 0; i < 3; i++) {
+        waste_model_stats s;
+
+        m = open_with(&f, i - 1, 0); /* none, the default, 1 */
+        run(m, i ? got : want, 50);
+        if (i) assert_memory_equal(got, want, bytes);
+        s = stats_of(m);
+        assert_int_equal(s.guesses > 0, i > 0);
+        assert_true(s.guesses_used <= s.guesses);
+        if (i == 2)
+            assert_true(s.guesses <= 4 * (MODEL_LAYERS - 1)); /* all is there after a chunk */
+        waste_model_close(m);
+    }
     model_remove(&f);
-    free(logits);
+    free(want);
+    free(got);
 }
 
 /* What the disk does in the tests below. */
@@ -438,7 +450,7 @@ int main(void)
         cmocka_unit_test(every_tensor_is_there_and_of_its_shape),
         cmocka_unit_test(the_routing_bias_is_optional),
         cmocka_unit_test(lookahead_reads_ahead_and_changes_no_bit),
-        cmocka_unit_test(a_prompt_is_not_guessed_at),
+        cmocka_unit_test(rows_of_a_prompt_guess_together),
         cmocka_unit_test(a_hanging_read_does_not_delay_an_interrupt),
         cmocka_unit_test(a_failing_read_breaks_the_sequence_alone),
     };
