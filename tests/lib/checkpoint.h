@@ -125,7 +125,7 @@ static inline void ckpt_add(ckpt *c, const char *dtype, const char *name, int di
 {
     int shape[4] = {a, b, d, e}, i;
     size_t n = 1, k;
-    char part[512];
+    char part[544];
 
     for (i = 0; i < dims; i++) n *= (size_t)shape[i];
     if (c->skip && strcmp(c->skip, name) == 0) return;
