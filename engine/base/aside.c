@@ -4,7 +4,6 @@
 #include "base/aside.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/process.h"

@@ -77,12 +77,17 @@ static inline char *load(const char *name, size_t *bytes)
     return data;
 }
 
+static inline int there(const char *dir, const char *name)
+{
+    char path[700];
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return waste_path_exists(path);
+}
+
 static inline int has(const char *name)
 {
-    char path[600];
-
-    snprintf(path, sizeof path, "%s/%s", target, name);
-    return waste_path_exists(path);
+    return there(target, name);
 }
 
 /* ---- what is in a container ------------------------------------------------------ */
@@ -249,6 +254,13 @@ static inline void clean(void)
     test_dir_remove(source);
     test_dir_remove(target);
     assert_int_equal(waste_path_make_dir(source, NULL), WASTE_OK);
+}
+
+/* No container, and this checkpoint. */
+static inline void begin(int flags, const char *skip)
+{
+    clean();
+    ckpt_model(source, flags, skip);
 }
 
 #endif

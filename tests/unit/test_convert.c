@@ -21,8 +21,7 @@ static void converts_every_width_and_expert_format(void **state)
     (void)state;
     for (i = 0; i < 3; i++) {
         waste_convert_options opt = {.trunk_bits = want[i].bits, .experts = want[i].experts};
-        clean();
-        ckpt_model(source, 0, NULL);
+        begin(0, NULL);
         expect(run(&opt, &err), WASTE_DONE, &err, "");
         check_container("block_sparse_moe", want[i].matrix, want[i].bound);
     }
@@ -33,8 +32,7 @@ static void converts_deepseek_names_and_keys(void **state)
     waste_error err;
     waste_manifest *m;
     (void)state;
-    clean();
-    ckpt_model(source, CKPT_DEEPSEEK, NULL);
+    begin(CKPT_DEEPSEEK, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     check_container("mlp", WASTE_FMT_Q4G, 0.30);
     assert_int_equal(waste_manifest_open(&m, target, &err), WASTE_OK);
@@ -57,13 +55,11 @@ static void converts_fp8_from_shards(void **state)
     size_t i;
     (void)state;
     for (i = 0; i < 2; i++) {
-        clean();
-        ckpt_model(source, flags[i], NULL);
+        begin(flags[i], NULL);
         expect(run(NULL, &err), WASTE_DONE, &err, "");
         check_container(i ? "block_sparse_moe" : "mlp", WASTE_FMT_Q4G, 0.30);
     }
-    clean();
-    ckpt_model(source, flags[0], "model.layers.1.mlp.experts.2.up_proj.weight_scale_inv");
+    begin(flags[0], "model.layers.1.mlp.experts.2.up_proj.weight_scale_inv");
     expect(run(NULL, &err), WASTE_FORMAT, &err,
            "experts.2.up_proj.weight is F8_E4M3 and has no model.layers.1.mlp.experts.2.up_proj");
 }
@@ -78,8 +74,7 @@ static void flattens_vision_and_nests_the_outer_configuration(void **state)
     int64_t n;
     char *text;
     (void)state;
-    clean();
-    ckpt_model(source, CKPT_NESTED | CKPT_PACKED, NULL);
+    begin(CKPT_NESTED | CKPT_PACKED, NULL);
     test_text(source, "preprocessor_config.json",
               "{\"media_proc_cfg\":{\"image_mean\":[0.4,0.5,0.6],\"in_patch_limit\":77}}");
     expect(run(NULL, &err), WASTE_DONE, &err, "");
@@ -121,8 +116,7 @@ static void writes_a_tied_head_from_the_embedding(void **state)
     waste_error err;
     waste_manifest *m;
     (void)state;
-    clean();
-    ckpt_model(source, CKPT_TIED, NULL);
+    begin(CKPT_TIED, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     check_container("block_sparse_moe", WASTE_FMT_Q4G, 0.30);
     assert_int_equal(waste_manifest_open(&m, target, &err), WASTE_OK);
@@ -139,8 +133,7 @@ static void two_runs_are_equal_byte_for_byte(void **state)
     size_t bytes[5], n, i;
     waste_error err;
     (void)state;
-    clean();
-    ckpt_model(source, CKPT_PACKED, NULL);
+    begin(CKPT_PACKED, NULL);
     expect(run(&opt, &err), WASTE_DONE, &err, "");
     for (i = 0; i < 5; i++) first[i] = load(names[i], bytes + i);
     opt.overwrite = 1;
@@ -166,8 +159,7 @@ static void threads_do_not_change_a_byte(void **state)
     waste_error err;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, CKPT_PACKED, NULL);
+    begin(CKPT_PACKED, NULL);
     for (i = 0; i < 4; i++) {
         waste_convert_options opt = {.threads = threads[i], .overwrite = 1};
         if (i == 3) assert_int_equal(fesetround(FE_UPWARD), 0);
@@ -197,8 +189,7 @@ static void every_effort_converts(void **state)
     waste_error err;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     for (i = 0; i < 3; i++) {
         waste_convert_options opt = {.effort = efforts[i], .overwrite = 1};
         expect(run(&opt, &err), WASTE_DONE, &err, "");
@@ -219,8 +210,7 @@ static void importance_changes_the_layer_it_names(void **state)
     size_t n = 0, bytes[2], i;
     waste_error err;
     (void)state;
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     expect(run(&opt, &err), WASTE_DONE, &err, "");
     for (i = 0; i < 2; i++) before[i] = load(files[i], bytes + i);
     n += (size_t)sprintf(text + n, "{\"layers\":{\"1\":{\"gate_up\":[");
@@ -257,8 +247,7 @@ static void carries_the_text_files_over(void **state)
     size_t n;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     test_text(source, "tiktoken.model", "YQ== 0\n");
     test_text(source, "tokenizer_config.json",
               "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"},"

@@ -13,20 +13,6 @@
 #include "convert/disk.h"
 #include "emulated.h"
 
-static void begin(int flags, const char *skip)
-{
-    clean();
-    ckpt_model(source, flags, skip);
-}
-
-static int there(const char *dir, const char *name)
-{
-    char path[700];
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return waste_path_exists(path);
-}
-
 /* ---- plans --------------------------------------------------------------------------- */
 
 /* All notes of rows of a phase, and the bytes of one kind. */

@@ -12,8 +12,7 @@ static void refuses_options_and_targets_by_name(void **state)
     waste_error err;
     char path[600];
     (void)state;
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     expect(run(&bits, &err), WASTE_ARG, &err, "trunk_bits is 5");
     expect(run(&form, &err), WASTE_ARG, &err, "\"vq9\"");
     assert_false(waste_path_exists(target));
@@ -51,8 +50,7 @@ static void counts_what_the_checkpoint_lacks(void **state)
     waste_error err;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, "model.layers.1.self_attn.kv_b_proj.weight");
+    begin(0, "model.layers.1.self_attn.kv_b_proj.weight");
     expect(run(NULL, &err), WASTE_FORMAT, &err,
            "lacks 1 tensors, the first is model.layers.1.self_attn.kv_b_proj.weight");
     ckpt_model(source, 0, "lm_head.weight");
@@ -113,8 +111,7 @@ static void names_weights_that_are_not_finite(void **state)
     waste_error err;
     FILE *f;
     (void)state;
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     snprintf(path, sizeof path, "%s/model.safetensors", source);
     f = fopen(path, "r+b");
     assert_non_null(f);
@@ -183,8 +180,7 @@ static void closing_early_is_gone_on_with(void **state)
     int steps, k, runs;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, CKPT_SHARDS, NULL);
+    begin(CKPT_SHARDS, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     keep_files();
     for (steps = 1; steps < 8; steps++) {
@@ -223,8 +219,7 @@ static void an_old_container_stays_until_the_new_one_is_there(void **state)
     int files;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     files = test_dir_count(target);
     assert_int_equal(waste_convert_open(&c, source, target, &opt, &err), WASTE_OK);
@@ -246,8 +241,7 @@ static void a_publication_is_finished_by_the_next_run(void **state)
     int cut, i;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, CKPT_SHARDS, NULL);
+    begin(CKPT_SHARDS, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     keep_files();
     for (cut = 0; cut <= FILES; cut++) {
@@ -282,8 +276,7 @@ static void leftovers_are_not_believed(void **state)
     size_t n, i;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     expect(run(NULL, &err), WASTE_DONE, &err, "");
     keep_files();
     for (i = 0; i < 5; i++) {
@@ -321,8 +314,7 @@ static void a_trial_publishes_nothing_and_is_gone_on_with(void **state)
     int kinds = 0;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     for (i = 0; i < sizeof bad / sizeof *bad; i++) {
         waste_convert_options o = {.layers = bad[i]};
         expect(run(&o, &err), WASTE_ARG, &err, "wanted numbers and ranges of layers");
@@ -353,8 +345,7 @@ static void two_conversions_exclude_each_other(void **state)
     waste_error err = {0};
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     assert_int_equal(waste_convert_open(&c, source, target, NULL, &err), WASTE_OK);
     assert_int_equal(waste_convert_next(c, &row, &err), WASTE_OK);
     expect(run(NULL, &err), WASTE_BUSY, &err, "in use by another conversion");
@@ -376,8 +367,7 @@ static void stops_when_asked(void **state)
     waste_error err;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     for (n = 1; n < 100000; n = n * 3 + 1) {
         waste_convert_options opt = {.cancel = {countdown, NULL}};
         left = n;
@@ -399,8 +389,7 @@ static void a_failed_conversion_stays_failed(void **state)
     waste_convert_row row;
     waste_error err = {0};
     (void)state;
-    clean();
-    ckpt_model(source, 0, NULL);
+    begin(0, NULL);
     assert_int_equal(waste_convert_open(&c, source, target, &opt, &err), WASTE_OK);
     assert_int_equal(waste_convert_next(c, &row, &err), WASTE_CANCELLED);
     memset(&err, 0, sizeof err);
@@ -417,8 +406,7 @@ static void leaves_nothing_behind_when_memory_runs_out(void **state)
     waste_status st;
     (void)state;
     emulated_skip(EMULATED_TOO_LONG);
-    clean();
-    ckpt_model(source, CKPT_NESTED | CKPT_PACKED, NULL);
+    begin(CKPT_NESTED | CKPT_PACKED, NULL);
     test_text(source, "tokenizer_config.json",
               "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<|im_end|>\"}}}");
     before = waste_mem_used();
