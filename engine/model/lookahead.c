@@ -82,7 +82,9 @@ void waste_lookahead(const waste_pass *p, int layer)
     size_t n = 0, t;
     int i;
 
-    if (width <= 0 || layer + 1 >= c->layers || !waste_config_is_moe(c, layer + 1)) return;
+    if (width <= 0 || layer + 1 >= c->layers || !waste_config_is_moe(c, layer + 1) ||
+        !waste_cache_may_lack(p->cache, layer + 1))
+        return;
     l = &p->weights->layer[layer + 1];
     waste_forward_matmul(p, l->router, s->normed, s->route_logits);
     if (p->n > MOST_ROWS) {

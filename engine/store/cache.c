@@ -510,6 +510,16 @@ static void guess_one(waste_cache *c, int layer, int expert, int rank)
     waste_slots_withhold(&c->slots, s);
 }
 
+int waste_cache_may_lack(waste_cache *c, int layer)
+{
+    int keeps;
+
+    pthread_mutex_lock(&c->lock);
+    keeps = waste_slots_keep(&c->slots, layer);
+    pthread_mutex_unlock(&c->lock);
+    return !keeps;
+}
+
 void waste_cache_guess(waste_cache *c, int layer, const int *ids, const int *ranks, size_t n)
 {
     size_t i;

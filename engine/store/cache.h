@@ -62,6 +62,9 @@ void waste_cache_ready(waste_cache *c, size_t *ready, size_t *left);
 
 /* ---- hints ---------------------------------------------------------------- */
 
+/* Whether guesses at `layer` can be of any use: something of it is not in memory, or may
+ * have to go. */
+int waste_cache_may_lack(waste_cache *c, int layer);
 /* The experts that `layer`, to be asked for next, will probably want, likeliest
  * first, and how the lookahead ranked each for its row (0: likeliest; NULL: as they
  * come). Those there stay; the others are read when nobody waits for a read, into

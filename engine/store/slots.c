@@ -117,6 +117,19 @@ void waste_slots_empty(waste_slots *s, waste_slot *x)
     s->used--;
 }
 
+int waste_slots_keep(const waste_slots *s, int layer)
+{
+    int e;
+
+    if (s->n < (uint64_t)s->layers * (uint64_t)s->experts) return 0;
+    for (e = 0; e < s->experts && waste_slots_exists(s, layer, e); e++) {
+        const waste_slot *x = waste_slots_find(s, layer, e);
+
+        if (!x || x->state == WASTE_SLOT_READING) return 0;
+    }
+    return e == s->experts;
+}
+
 int waste_slots_any_empty(const waste_slots *s)
 {
     return s->first_free != NONE;

@@ -62,6 +62,8 @@ char *waste_slots_bytes(const waste_slots *s, const waste_slot *x);
  * that of a record that has none, in state reading and without marks; or NULL. */
 waste_slot *waste_slots_take(waste_slots *s, int layer, int expert, float than);
 int waste_slots_any_empty(const waste_slots *s);
+/* Whether all records of a layer are there, read, and never have to go. */
+int waste_slots_keep(const waste_slots *s, int layer);
 /* The record goes, and with it all marks. */
 void waste_slots_empty(waste_slots *s, waste_slot *x);
 /* Lets the record go if nothing speaks against it. */

@@ -309,6 +309,26 @@ static void without_threads_nothing_is_read_ahead(void **state)
     close_cache();
 }
 
+static void where_all_is_in_memory_there_is_nothing_to_guess(void **state)
+{
+    int e;
+
+    (void)state;
+    open_cache(2 * FIXTURE_EXPERTS);
+    assert_true(waste_cache_may_lack(cache, 1));
+    for (e = 0; e < FIXTURE_EXPERTS; e++) {
+        assert_true(waste_cache_may_lack(cache, 1));
+        use(1, e);
+    }
+    assert_false(waste_cache_may_lack(cache, 1));
+    assert_true(waste_cache_may_lack(cache, 2)); /* of it nothing is there */
+    close_cache();
+    open_cache(FIXTURE_EXPERTS); /* no slot for each: what is there may have to go */
+    for (e = 0; e < FIXTURE_EXPERTS; e++) use(1, e);
+    assert_true(waste_cache_may_lack(cache, 1));
+    close_cache();
+}
+
 /* ---- warming ------------------------------------------------------------------ */
 
 static void warming_fills_empty_slots_only(void **state)
@@ -372,6 +392,7 @@ int main(void)
         cmocka_unit_test(a_failed_guess_is_no_error),
         cmocka_unit_test(a_guess_that_fails_under_a_demand_is_tried_again),
         cmocka_unit_test(without_threads_nothing_is_read_ahead),
+        cmocka_unit_test(where_all_is_in_memory_there_is_nothing_to_guess),
         cmocka_unit_test(warming_fills_empty_slots_only),
         cmocka_unit_test(warming_goes_on_in_the_background),
     };
