@@ -7,6 +7,7 @@
 #include "kernels/kernels_ref.h"
 #include "kernels/kernels_tables.h"
 #include "kernels/kernels_work.h"
+#include "kernels/tiles.h"
 
 typedef struct table {
     const char *name;
@@ -67,13 +68,20 @@ static size_t up_to(size_t n, size_t step)
     return (n + step - 1) / step * step;
 }
 
-/* Per row 16 bits a column, padded to whole groups (256 columns at most) and to 64, and
- * a scale and a sum per group (4 columns at least: tiles.h). */
-size_t waste_kernels_activations_bytes(int64_t cols, size_t n)
+/* Per row of integers 16 bits a column, padded to whole groups (256 columns at most) and
+ * to 64, and a scale and a sum per group (4 columns at least: tiles.h). */
+static size_t integers_bytes(int64_t cols, size_t n)
 {
     const size_t padded = (size_t)cols + 256 + 64, groups = (size_t)cols / 4 + 1;
 
-    return up_to(n * (2 * padded + 8 * groups), 64);
+    return up_to(waste_tiles_terms(cols) * n * (2 * padded + 8 * groups), 64);
+}
+
+size_t waste_kernels_activations_bytes(int64_t cols, size_t n)
+{
+    const int64_t narrow = cols < WASTE_TILES_NARROW ? cols : WASTE_TILES_NARROW;
+
+    return max2(integers_bytes(cols, n), integers_bytes(narrow, n));
 }
 
 static size_t expert_bytes(const waste_kernel_limits *l)

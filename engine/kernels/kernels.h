@@ -203,8 +203,9 @@ typedef struct waste_kernels {
      * nothing for a geometry that the table does not speed up. */
     void (*pack_record)(void *record, const struct waste_record_layout *at,
                         const waste_vq_geometry *g);
-    /* Bytes of one matrix's books; 0: experts of this geometry are not sped up. */
-    size_t (*books_bytes)(const waste_vq_geometry *g);
+    /* Bytes of one matrix's books, for experts of width rows of gate and input rows of down;
+     * 0: they are to be left unpacked, books and records. */
+    size_t (*books_bytes)(const waste_vq_geometry *g, int64_t width, int64_t input);
     /* to: books_bytes, aligned to 64. book: as in waste_vq_matrix. */
     void (*pack_books)(void *to, const waste_vq_geometry *g, const float *const *book);
     /* Bytes for the tables of one row of `cols` inputs. */
@@ -221,7 +222,7 @@ void waste_kernels_pick(waste_kernels *k, unsigned cpu);
 /* The table of that name. 0: unknown, not for this CPU, or not in this build. */
 int waste_kernels_named(waste_kernels *k, const char *name, unsigned cpu);
 
-/* Bytes for the activations of n rows of `cols`, whatever the table and the group. */
+/* Bytes for the activations of n rows of up to `cols`, whatever the table and the group. */
 size_t waste_kernels_activations_bytes(int64_t cols, size_t n);
 /* Bytes of the `work` that a slot may need for shapes up to `l`, whatever the
  * table; one piece per thread that runs a part, aligned to 64. */

@@ -32,17 +32,20 @@ typedef struct activations {
     float *scale; /* [n][groups] */
     int32_t *sum; /* [n][groups] of q */
     size_t cols, groups;
+    size_t n, terms; /* rows of integers, and how many to a row of the batch (tiles.h) */
 } activations;
 
 static activations activations_in(const waste_matmul *a, void *at)
 {
     activations x;
 
+    x.terms = waste_tiles_terms(a->w.cols);
+    x.n = a->n * x.terms;
     x.groups = (size_t)a->w.n_groups;
     x.cols = x.groups * (size_t)a->w.group;
     x.q = at;
-    x.scale = (float *)(void *)(x.q + a->n * x.cols); /* whole groups of 4 at least */
-    x.sum = (int32_t *)(void *)(x.scale + a->n * x.groups);
+    x.scale = (float *)(void *)(x.q + x.n * x.cols); /* whole groups of 4 at least */
+    x.sum = (int32_t *)(void *)(x.scale + x.n * x.groups);
     return x;
 }
 
@@ -53,14 +56,15 @@ static inline size_t place_of(size_t i)
     return (i & ~(size_t)3) | (i & 1) << 1 | (i >> 1 & 1);
 }
 
-/* One group of one row: n of its columns exist. */
+/* One group of one row: n of its columns exist. rest: NULL, or for what the integers leave
+ * of them, in whole vectors; may be `from`. */
 static void quantise_group(const float *from, size_t n, size_t group, int16_t *q, float *scale,
-                           int32_t *sum)
+                           int32_t *sum, float *rest)
 {
     float x[GROUP_MAX], top;
     uint32_t most = 0, u;
     int32_t total = 0;
-    __m256 by;
+    vec by, step;
     size_t i;
 
     memset(x, 0, sizeof x);
@@ -73,15 +77,20 @@ static void quantise_group(const float *from, size_t n, size_t group, int16_t *q
     memset(q, 0, group * sizeof *q);
     *sum = 0;
     *scale = NAN;
-    if (most >= 0x7F800000u) return;
+    if (most >= 0x7F800000u) {
+        if (rest) memset(rest, 0, n * sizeof *rest);
+        return;
+    }
     memcpy(&top, &most, sizeof top);
     if (top < 1e-30f) top = 1e-30f;
-    by = _mm256_set1_ps(STEPS_MAX / top);
+    by = vec_set(STEPS_MAX / top);
+    step = vec_set(top / STEPS_MAX);
     for (i = 0; i < group; i += 8) {
-        const bytes v = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), by));
+        const bytes v = _mm256_cvtps_epi32(vec_load(x + i) * by);
         int32_t w[8];
         size_t j;
 
+        if (rest) vec_store(rest + i, vec_fnma(_mm256_cvtepi32_ps(v), step, vec_load(x + i)));
         _mm256_storeu_si256((bytes *)(void *)w, v);
         for (j = 0; j < 8 && i + j < group; j++) {
             q[place_of(i + j)] = (int16_t)w[j];
@@ -96,15 +105,21 @@ static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_
 {
     const activations x = activations_in(a, to);
     const size_t group = (size_t)a->w.group;
-    size_t t, g;
+    float rest[GROUP_MAX];
+    size_t t, g, k;
 
     for (t = (size_t)lo; t < (size_t)hi; t++)
         for (g = 0; g < x.groups; g++) {
             const size_t left = (size_t)a->w.cols - g * group;
+            const float *from = a->x + t * a->x_stride + g * group;
 
-            quantise_group(a->x + t * a->x_stride + g * group, left < group ? left : group, group,
-                           x.q + t * x.cols + g * group, x.scale + t * x.groups + g,
-                           x.sum + t * x.groups + g);
+            for (k = 0; k < x.terms; k++, from = rest) {
+                const size_t row = t * x.terms + k;
+
+                quantise_group(from, left < group ? left : group, group,
+                               x.q + row * x.cols + g * group, x.scale + row * x.groups + g,
+                               x.sum + row * x.groups + g, k + 1 < x.terms ? rest : NULL);
+            }
         }
 }
 
@@ -117,7 +132,7 @@ static int offset_of(waste_fmt fmt)
 
 #define VECTORS 8  /* of rows in a tile */
 #define HALF    4  /* of them, that have their sums in registers */
-#define DIRECT  2  /* rows of the batch that take codes as they are met */
+#define DIRECT  2  /* rows of integers that take codes as they are met */
 #define BATCH   24 /* that share widened codes: all that a group needs stays in L1 */
 #define PASS    2  /* of these that have their sums in registers */
 
@@ -189,7 +204,7 @@ INLINE vec fold(vec f, bytes sum, vec ws, const activations *x, size_t at, const
     return vec_fma(_mm256_cvtepi32_ps(total), ws * vec_set(x->scale[at]), f);
 }
 
-/* Group g of HALF vectors of rows, for nt rows of the batch from `first` on: codes
+/* Group g of HALF vectors of rows, for nt rows of integers from `first` on: codes
  * are widened as they are met. f: [nt][VECTORS]. */
 INLINE void group_direct(const activations *x, const unsigned char *w, int64_t group, size_t g,
                          size_t first, const vec *ws, const waste_fmt fmt, const int nt, vec *f)
@@ -264,7 +279,7 @@ INLINE void group_widened(const activations *x, const bytes *c, int64_t group, s
                                       (first + (size_t)t) * x->groups + g, fmt);
 }
 
-/* A tile by n <= BATCH rows of the batch from `first` on; f: [n][VECTORS]. Groups go
+/* A tile by n <= BATCH rows of integers from `first` on; f: [n][VECTORS]. Groups go
  * outermost, so that the tile is read once and in order. */
 INLINE void tile(const activations *x, const waste_matrix *m, const unsigned char *w,
                  const uint16_t *scales, size_t first, size_t n, vec *f, const waste_fmt fmt)
@@ -322,15 +337,18 @@ INLINE void run_tile(const waste_matmul *a, const activations *x, int64_t row, i
     const unsigned char *w = (const unsigned char *)a->w.data + row * a->w.row_bytes;
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
     vec f[BATCH * VECTORS];
-    size_t first, n, t;
-    int v;
+    size_t first, n, t, v;
 
-    for (first = 0; first < a->n; first += n) {
-        n = a->n - first < BATCH ? a->n - first : BATCH;
+    for (first = 0; first < x->n; first += n) {
+        n = x->n - first < BATCH ? x->n - first : BATCH;
         tile(x, &a->w, w, scales, first, n, f, fmt);
-        for (t = 0; t < n; t++)
-            for (v = 0; v < VECTORS; v++)
-                put(row_of(a, first + t), row + 8 * v, lo, hi, f[VECTORS * t + (size_t)v]);
+        for (t = 0; t < n; t += x->terms)
+            for (v = 0; v < VECTORS; v++) {
+                const vec *at = f + VECTORS * t + v;
+
+                put(row_of(a, (first + t) / x->terms), row + 8 * (int64_t)v, lo, hi,
+                    x->terms == 2 ? _mm256_add_ps(at[0], at[VECTORS]) : at[0]);
+            }
     }
 }
 
@@ -367,8 +385,8 @@ static void codes_of(waste_fmt fmt, const unsigned char *row, int64_t at, int64_
     }
 }
 
-/* Row o of a tiled matrix that is in no tile, for row t of x. */
-static float row_as_stored(const waste_matrix *w, const activations *x, int64_t o, size_t t)
+/* Row o of a tiled matrix that is in no tile, for row t of integers. */
+static float term_as_stored(const waste_matrix *w, const activations *x, int64_t o, size_t t)
 {
     const unsigned char *row = (const unsigned char *)w->data + o * w->row_bytes;
     int16_t c[GROUP_MAX];
@@ -387,6 +405,13 @@ static float row_as_stored(const waste_matrix *w, const activations *x, int64_t 
         f = fmaf((float)sum, by, f);
     }
     return f;
+}
+
+static float row_as_stored(const waste_matrix *w, const activations *x, int64_t o, size_t t)
+{
+    const float f = term_as_stored(w, x, o, t * x->terms);
+
+    return x->terms == 2 ? f + term_as_stored(w, x, o, t * x->terms + 1) : f;
 }
 
 static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)

@@ -22,11 +22,13 @@
 #define LEAST 3  /* of them, for that to be faster (docs/measured.md) */
 #define PASS  2  /* positions whose tables they have at a time */
 
+#define NARROW (256 * 256) /* weights of a matrix, for which tables do not pay (docs/measured.md) */
+
 /* Books by dimension: [stage][8][entries]. */
-static size_t books_bytes(const waste_vq_geometry *g)
+static size_t books_bytes(const waste_vq_geometry *g, int64_t width, int64_t input)
 {
-    return waste_vq_kind(g) ? (size_t)g->stages * 8 * (size_t)waste_vq_entries(g) * sizeof(float)
-                            : 0;
+    if (waste_vq_unpacked(g, width, input, NARROW)) return 0;
+    return (size_t)g->stages * 8 * (size_t)waste_vq_entries(g) * sizeof(float);
 }
 
 static void pack_books(void *to, const waste_vq_geometry *g, const float *const *book)

@@ -16,6 +16,8 @@
 /* Each file fills in its own. */
 void waste_kernels_avx512_vq(waste_kernels *k);
 void waste_kernels_avx512bw_vq(waste_kernels *k);
+/* Of experts that are left unpacked. */
+void waste_kernels_avx512_direct(waste_kernels *k);
 void waste_kernels_avx512_trunk(waste_kernels *k);
 void waste_kernels_avx512_kda(waste_kernels *k);
 void waste_kernels_avx512_mla(waste_kernels *k);
@@ -126,6 +128,13 @@ static inline vec vec_set(float x)
 static inline vec vec_load(const float *p)
 {
     return _mm512_loadu_ps(p);
+}
+
+/* Eight floats from each. */
+static inline vec vec_load_halves(const float *low, const float *high)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(low)), _mm256_loadu_ps(high),
+                              1);
 }
 
 static inline void vec_store(float *p, vec v)

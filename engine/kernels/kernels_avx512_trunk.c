@@ -8,7 +8,8 @@
  *
  * Against plain C: in every group |q scale - x| is at most half of max |x| / 32639, so
  * row o of the result errs by at most the sum over its groups of
- * max |x| / 65278 * sum |w[o][i]|, plus f32 rounding of the group sums. Where the
+ * max |x| / 65278 * sum |w[o][i]|, plus f32 rounding of the group sums. Narrow matrices
+ * take x as two such rows of integers (tiles.h), and only the rounding is left. Where the
  * largest |x| of a group is below 1e-30 it counts as that. A value that is not finite
  * makes the row of the batch NaN.
  *
@@ -25,6 +26,7 @@
 #include "kernels/tiles.h"
 
 #define STEPS_MAX 32639.0f
+#define GROUP_MAX 256
 
 typedef __m512i bytes;
 
@@ -35,18 +37,19 @@ static bytes load(const void *p)
 
 /* ---- activations ------------------------------------------------------------ */
 
-/* Of n rows; row t is at t times its stride. */
+/* Of n rows of integers; row t is at t times its stride. */
 typedef struct planes {
     int8_t *high, *low; /* [cols]: cols padded to whole groups */
     float *scale;       /* [groups] */
     int32_t *sum;       /* [groups] of q */
     int64_t cols, groups, group;
+    size_t terms; /* rows of integers to a row of the batch (tiles.h) */
 } planes;
 
 static planes planes_in(const waste_matmul *a, void *at)
 {
-    const size_t n = a->n;
-    planes p;
+    planes p = {.terms = waste_tiles_terms(a->w.cols)};
+    const size_t n = a->n * p.terms;
 
     p.group = a->w.group;
     p.groups = a->w.n_groups;
@@ -58,13 +61,14 @@ static planes planes_in(const waste_matmul *a, void *at)
     return p;
 }
 
-/* One group of one row: n of its columns exist. */
+/* One group of one row: n of its columns exist. rest: NULL, or for what the integers leave
+ * of x; may be x. */
 static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *high, int8_t *low,
-                           float *scale, int32_t *sum)
+                           float *scale, int32_t *sum, float *rest)
 {
     const bytes no_sign = _mm512_set1_epi32(0x7FFFFFFF), round = _mm512_set1_epi32(128);
     bytes most = _mm512_setzero_si512(), total = most;
-    __m512 by;
+    __m512 by, step;
     uint32_t bits;
     float top;
     int64_t i;
@@ -78,17 +82,23 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *hig
     if (bits >= 0x7F800000u) {
         memset(high, 0, (size_t)group);
         memset(low, 0, (size_t)group);
+        if (rest) memset(rest, 0, (size_t)n * sizeof *rest);
         *scale = NAN;
         *sum = 0;
         return;
     }
     if (top < 1e-30f) top = 1e-30f;
     by = _mm512_set1_ps(STEPS_MAX / top);
+    step = _mm512_set1_ps(top / STEPS_MAX);
     for (i = 0; i < group; i += 16) {
         const __mmask16 there = i < n ? waste_lanes16(n - i) : 0;
         const __mmask16 room = waste_lanes16(group - i);
-        const bytes q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(there, x + i), by));
+        const __m512 v = _mm512_maskz_loadu_ps(there, x + i);
+        const bytes q = _mm512_cvtps_epi32(_mm512_mul_ps(v, by));
 
+        if (rest)
+            _mm512_mask_storeu_ps(rest + i, there,
+                                  _mm512_fnmadd_ps(_mm512_cvtepi32_ps(q), step, v));
         total = _mm512_add_epi32(total, q);
         _mm_mask_storeu_epi8(
             high + i, room, _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(q, round), 8)));
@@ -101,17 +111,22 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *hig
 static void activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
 {
     const planes p = planes_in(a, to);
-    size_t t;
+    float rest[GROUP_MAX];
+    size_t t, k;
     int64_t g;
 
     for (t = (size_t)lo; t < (size_t)hi; t++)
         for (g = 0; g < p.groups; g++) {
             const int64_t col = g * p.group, left = a->w.cols - col;
-            const size_t at = t * (size_t)p.cols + (size_t)col;
+            const float *x = a->x + t * a->x_stride + col;
 
-            quantise_group(a->x + t * a->x_stride + col, left < p.group ? left : p.group, p.group,
-                           p.high + at, p.low + at, p.scale + t * (size_t)p.groups + g,
-                           p.sum + t * (size_t)p.groups + g);
+            for (k = 0; k < p.terms; k++, x = rest) {
+                const size_t row = t * p.terms + k, at = row * (size_t)p.cols + (size_t)col;
+
+                quantise_group(x, left < p.group ? left : p.group, p.group, p.high + at, p.low + at,
+                               p.scale + row * (size_t)p.groups + g,
+                               p.sum + row * (size_t)p.groups + g, k + 1 < p.terms ? rest : NULL);
+            }
         }
 }
 
@@ -236,37 +251,40 @@ typedef struct tile {
     int64_t row, lo, hi; /* first row of the tile; the part asked for */
 } tile;
 
-#define PUT(first, first_q, nq, nt)                                                 \
-    do {                                                                            \
-        for (q = 0; q < (nq); q++)                                                  \
-            for (k = 0; k < (nt); k++) {                                            \
-                const int64_t row_ = t->row + 16 * ((first_q) + q);                 \
-                _mm512_mask_storeu_ps(row_of(t->a, (first) + (size_t)k) + row_,     \
-                                      waste_inside16(row_, t->lo, t->hi), f[q][k]); \
-            }                                                                       \
-    } while (0)
+/* Sums of 16 rows from row `row` on, of nt rows of integers from number `first` on, go to
+ * their rows of the batch. */
+static inline void put(const tile *t, size_t first, int64_t row, const __m512 *f, int nt)
+{
+    const __mmask16 m = waste_inside16(row, t->lo, t->hi);
+    const size_t terms = t->p->terms;
+    size_t k;
 
-/* A tile for n rows of the batch: two vectors by four rows, as many sums as registers
+    for (k = 0; k < (size_t)nt; k += terms)
+        _mm512_mask_storeu_ps(row_of(t->a, (first + k) / terms) + row, m,
+                              terms == 2 ? _mm512_add_ps(f[k], f[k + 1]) : f[k]);
+}
+
+/* A tile for n rows of integers: two vectors by four rows, as many sums as registers
  * hold; what is left, four vectors by one row. */
 static inline __attribute__((always_inline)) void run_tile(const tile *t, size_t n, waste_fmt fmt)
 {
     __m512 f[NQ_MAX][NT_MAX];
     size_t i = 0;
-    int q, k;
+    int q;
 
     for (; i + 4 <= n; i += 4) {
         tile_part(t->p, t->w, t->scales, i, 0, fmt, 2, 4, i == 0, f);
-        PUT(i, 0, 2, 4);
+        for (q = 0; q < 2; q++) put(t, i, t->row + 16 * q, f[q], 4);
         tile_part(t->p, t->w, t->scales, i, 2, fmt, 2, 4, i == 0, f);
-        PUT(i, 2, 2, 4);
+        for (q = 0; q < 2; q++) put(t, i, t->row + 32 + 16 * q, f[q], 4);
     }
     for (; i + 2 <= n; i += 2) {
         tile_part(t->p, t->w, t->scales, i, 0, fmt, 4, 2, i == 0, f);
-        PUT(i, 0, 4, 2);
+        for (q = 0; q < 4; q++) put(t, i, t->row + 16 * q, f[q], 2);
     }
     for (; i < n; i++) {
         tile_part(t->p, t->w, t->scales, i, 0, fmt, 4, 1, i == 0, f);
-        PUT(i, 0, 4, 1);
+        for (q = 0; q < 4; q++) put(t, i, t->row + 16 * q, f[q], 1);
     }
 }
 
@@ -287,9 +305,9 @@ static void run_q3(const tile *t, size_t n)
 
 /* ---- rows as stored ------------------------------------------------------------ */
 
-/* Row o of a tiled matrix that is in no tile, for row t of the planes: the integers
+/* Row o of a tiled matrix that is in no tile, for row t of integers: the integers
  * and the f32 operations of a tile's lane. */
-static float row_as_stored(const waste_matrix *w, const planes *p, int64_t o, size_t t)
+static float term_as_stored(const waste_matrix *w, const planes *p, int64_t o, size_t t)
 {
     const unsigned char *row = (const unsigned char *)w->data + o * w->row_bytes;
     const size_t at = t * (size_t)p->cols;
@@ -319,11 +337,19 @@ static float row_as_stored(const waste_matrix *w, const planes *p, int64_t o, si
     return f;
 }
 
+static float row_as_stored(const waste_matrix *w, const planes *p, int64_t o, size_t t)
+{
+    const float f = term_as_stored(w, p, o, t * p->terms);
+
+    return p->terms == 2 ? f + term_as_stored(w, p, o, t * p->terms + 1) : f;
+}
+
 static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
 {
     const waste_matrix *w = &a->w;
     const int64_t tiled = waste_tiles_rows(w);
     const planes p = planes_in(a, (void *)(uintptr_t)a->activations); /* only read */
+    const size_t n = a->n * p.terms;
     int64_t o;
     size_t i;
 
@@ -337,11 +363,11 @@ static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
                         hi};
 
         if (w->fmt == WASTE_FMT_Q8G)
-            run_q8(&t, a->n);
+            run_q8(&t, n);
         else if (w->fmt == WASTE_FMT_Q4G)
-            run_q4(&t, a->n);
+            run_q4(&t, n);
         else
-            run_q3(&t, a->n);
+            run_q3(&t, n);
     }
     for (o = lo > tiled ? lo : tiled; o < hi; o++)
         for (i = 0; i < a->n; i++) row_of(a, i)[o] = row_as_stored(w, &p, o, i);

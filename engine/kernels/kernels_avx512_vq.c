@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "kernels/kernels_ref.h"
-
 #define ROWS WASTE_VQ_INDEX_ROWS
 
 /* Scratch of a part: a table block, two de-interleaved chunks, what many inputs need, the
@@ -308,14 +306,14 @@ static size_t next(size_t left, int *many)
 static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
 {
     const float *x[WASTE_VQ_MANY];
-    waste_kernels plain;
+    waste_kernels other;
     work w;
     size_t at, n, i;
     int many;
 
-    if (!waste_vq_fast(a)) {
-        waste_kernels_ref(&plain);
-        plain.expert_up(a, lo, hi);
+    if (waste_vq_form_of(a) != WASTE_VQ_PACKED) {
+        waste_kernels_avx512_direct(&other);
+        other.expert_up(a, lo, hi);
         return;
     }
     if (lo >= hi) return;
@@ -330,14 +328,14 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
 static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
 {
     const float *x[WASTE_VQ_MANY];
-    waste_kernels plain;
+    waste_kernels other;
     work w;
     size_t at, n, i;
     int many;
 
-    if (!waste_vq_fast(a)) {
-        waste_kernels_ref(&plain);
-        plain.expert_down(a, lo, hi);
+    if (waste_vq_form_of(a) != WASTE_VQ_PACKED) {
+        waste_kernels_avx512_direct(&other);
+        other.expert_down(a, lo, hi);
         return;
     }
     if (lo >= hi) return;

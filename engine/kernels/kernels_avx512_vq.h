@@ -130,7 +130,7 @@ static inline void waste_vq_add(float *acc, __m512i s, __m512 unit)
 /* ---- kernels_avx512_vq_pack.c ------------------------------------------------- */
 
 /* Slots of the table (kernels.h). */
-size_t waste_vq_books_bytes(const waste_vq_geometry *g);
+size_t waste_vq_books_bytes(const waste_vq_geometry *g, int64_t width, int64_t input);
 void waste_vq_pack_books(void *to, const waste_vq_geometry *g, const float *const *book);
 void waste_vq_pack_record(void *record, const struct waste_record_layout *at,
                           const waste_vq_geometry *g);

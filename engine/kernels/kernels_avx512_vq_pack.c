@@ -10,9 +10,12 @@
 
 /* ---- books -------------------------------------------------------------------- */
 
-size_t waste_vq_books_bytes(const waste_vq_geometry *g)
+/* Weights of a matrix, for which tables do not pay (docs/measured.md). */
+#define NARROW (64 * 128)
+
+size_t waste_vq_books_bytes(const waste_vq_geometry *g, int64_t width, int64_t input)
 {
-    if (!waste_vq_kind(g)) return 0;
+    if (waste_vq_unpacked(g, width, input, NARROW)) return 0;
     return sizeof(waste_vq_books) +
            (size_t)g->stages * (size_t)waste_vq_groups(g) * 4 * 4 * 16 * 2 * 2;
 }

@@ -17,8 +17,10 @@ void waste_kernels_neon_mla(waste_kernels *k);
 
 /* ---- trunk, for both sets of products ----------------------------------------- */
 
-/* What the slot `activations` makes: 16-bit integers, a scale for each group of columns. */
+/* What the slot `activations` makes: n rows of 16-bit integers, a scale for each group of
+ * columns. */
 typedef struct waste_neon_acts {
+    size_t n, terms;     /* rows, and how many to a row of the batch (tiles.h) */
     size_t cols, groups; /* cols: padded to whole groups */
     int16_t *q;          /* [n][cols], or as planes */
     int8_t *high, *low;  /* [n][cols]: q = 256 high + low */
@@ -43,19 +45,28 @@ static inline float *waste_neon_row(const waste_matmul *a, size_t t)
     return a->y_rows ? a->y_rows[t] : a->y + t * a->y_stride;
 }
 
-/* Rows row..row+3 of a result, as far as they lie in [lo, hi). */
-static inline void waste_neon_put(float *y, int64_t row, int64_t lo, int64_t hi, float32x4_t f)
+/* Rows row..row+3 of a result, as far as they lie in [lo, hi): sums of nt rows of integers
+ * from number t on. */
+static inline void waste_neon_put(const waste_matmul *a, const waste_neon_acts *x, size_t t,
+                                  size_t nt, int64_t row, int64_t lo, int64_t hi,
+                                  const float32x4_t *f)
 {
     float v[4];
+    size_t k;
     int i;
 
-    if (row >= lo && row + 4 <= hi) {
-        vst1q_f32(y + row, f);
-        return;
+    for (k = 0; k < nt; k += x->terms) {
+        float *y = waste_neon_row(a, (t + k) / x->terms);
+        const float32x4_t sum = x->terms == 2 ? vaddq_f32(f[k], f[k + 1]) : f[k];
+
+        if (row >= lo && row + 4 <= hi) {
+            vst1q_f32(y + row, sum);
+            continue;
+        }
+        vst1q_f32(v, sum);
+        for (i = 0; i < 4; i++)
+            if (row + i >= lo && row + i < hi) y[row + i] = v[i];
     }
-    vst1q_f32(v, f);
-    for (i = 0; i < 4; i++)
-        if (row + i >= lo && row + i < hi) y[row + i] = v[i];
 }
 
 /* Columns 4 k .. 4 k + 3 of a step of Q3G: from the low bits and the third (tiles.h). */

@@ -109,19 +109,16 @@ INLINE void run_tile(const waste_matmul *a, const waste_neon_acts *x, int64_t ro
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
     float32x4_t f[NQ_MAX][NT_MAX];
     size_t t = 0, nt;
-    int v, i, k;
+    int v, i;
 
-    for (; t < a->n; t += nt) {
-        nt = a->n - t < 2 ? 1 : 2;
+    for (; t < x->n; t += nt) {
+        nt = x->n - t < 2 ? 1 : 2;
         for (v = 0; v < WASTE_TILE_ROWS / 4; v += 4) {
             if (nt == 2)
                 tile_part(x, &a->w, w, scales, t, v, fmt, 4, 2, f);
             else
                 tile_part(x, &a->w, w, scales, t, v, fmt, 4, 1, f);
-            for (i = 0; i < 4; i++)
-                for (k = 0; k < (int)nt; k++)
-                    waste_neon_put(waste_neon_row(a, t + (size_t)k), row + 4 * (v + i), lo, hi,
-                                   f[i][k]);
+            for (i = 0; i < 4; i++) waste_neon_put(a, x, t, nt, row + 4 * (v + i), lo, hi, f[i]);
         }
     }
 }

@@ -24,13 +24,15 @@ static waste_neon_acts acts_in(const waste_matmul *a, const void *at, int planes
 {
     waste_neon_acts x;
 
+    x.terms = waste_tiles_terms(a->w.cols);
+    x.n = a->n * x.terms;
     x.groups = (size_t)a->w.n_groups;
     x.cols = x.groups * (size_t)a->w.group; /* groups in tiles are multiples of 4 */
     x.q = (int16_t *)(uintptr_t)at;         /* only the slot `activations` writes */
-    x.scale = (float *)(void *)(x.q + a->n * x.cols);
-    x.sum = (int32_t *)(void *)(x.scale + a->n * x.groups);
+    x.scale = (float *)(void *)(x.q + x.n * x.cols);
+    x.sum = (int32_t *)(void *)(x.scale + x.n * x.groups);
     x.high = (int8_t *)x.q;
-    x.low = x.high + a->n * x.cols;
+    x.low = x.high + x.n * x.cols;
     if (planes)
         x.q = NULL;
     else
@@ -38,9 +40,10 @@ static waste_neon_acts acts_in(const waste_matmul *a, const void *at, int planes
     return x;
 }
 
-/* One group of one row: n of its columns exist. */
+/* One group of one row: n of its columns exist. rest: NULL, or for what the integers leave
+ * of them, in whole vectors; may be x. */
 static void quantise_group(const float *x, int64_t n, int64_t group, int16_t *q, float *scale,
-                           int32_t *sum)
+                           int32_t *sum, float *rest)
 {
     uint32x4_t most = vdupq_n_u32(0);
     int32x4_t total = vdupq_n_s32(0);
@@ -54,13 +57,18 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int16_t *q,
     memset(q, 0, (size_t)group * sizeof *q);
     *sum = 0;
     *scale = NAN;
-    if (bits >= 0x7F800000u) return;
+    if (bits >= 0x7F800000u) {
+        if (rest) memset(rest, 0, (size_t)n * sizeof *rest);
+        return;
+    }
     memcpy(&top, &bits, sizeof top);
     if (top < 1e-30f) top = 1e-30f;
     by = STEPS_MAX / top;
     for (i = 0; i < n; i += 4) { /* groups are multiples of 4: there is room */
-        const int32x4_t v = vcvtnq_s32_f32(vmulq_n_f32(vec_load_n(x + i, n - i), by));
+        const float32x4_t u = vec_load_n(x + i, n - i);
+        const int32x4_t v = vcvtnq_s32_f32(vmulq_n_f32(u, by));
 
+        if (rest) vst1q_f32(rest + i, vfmsq_n_f32(u, vcvtq_f32_s32(v), top / STEPS_MAX));
         total = vaddq_s32(total, v);
         vst1_s16(q + i, vmovn_s32(v));
     }
@@ -82,18 +90,23 @@ void waste_neon_activations(const waste_matmul *a, void *to, int64_t lo, int64_t
 {
     const waste_neon_acts x = acts_in(a, to, planes);
     const int64_t group = a->w.group;
+    float rest[GROUP_MAX];
     int16_t q[GROUP_MAX];
-    size_t t, g;
+    size_t t, g, k;
 
     for (t = (size_t)lo; t < (size_t)hi; t++)
         for (g = 0; g < x.groups; g++) {
             const int64_t first = (int64_t)g * group, left = a->w.cols - first;
-            const size_t at = t * x.cols + (size_t)first;
+            const float *from = a->x + t * a->x_stride + first;
 
-            quantise_group(a->x + t * a->x_stride + first, left < group ? left : group, group,
-                           planes ? q : x.q + at, x.scale + t * x.groups + g,
-                           x.sum + t * x.groups + g);
-            if (planes) put_planes(x.high + at, x.low + at, q, group);
+            for (k = 0; k < x.terms; k++, from = rest) {
+                const size_t row = t * x.terms + k, at = row * x.cols + (size_t)first;
+
+                quantise_group(from, left < group ? left : group, group, planes ? q : x.q + at,
+                               x.scale + row * x.groups + g, x.sum + row * x.groups + g,
+                               k + 1 < x.terms ? rest : NULL);
+                if (planes) put_planes(x.high + at, x.low + at, q, group);
+            }
         }
 }
 
@@ -143,8 +156,8 @@ INLINE void multiply(sums s[NQ_MAX][NT_MAX], const uint8x16_t *c, const int16_t 
     }
 }
 
-/* nq vectors of 4 rows, the first being number `v0` of a tile's 16, by nt rows of the
- * batch from row t0 of x on. fmt, nq and nt are constants where this is inlined. */
+/* nq vectors of 4 rows, the first being number `v0` of a tile's 16, by nt rows of
+ * integers from row t0 of x on. fmt, nq and nt are constants where this is inlined. */
 INLINE void tile_part(const waste_neon_acts *x, const waste_matrix *m, const unsigned char *w,
                       const uint16_t *scales, size_t t0, int v0, const waste_fmt fmt, const int nq,
                       const int nt, float32x4_t f[NQ_MAX][NT_MAX])
@@ -207,21 +220,17 @@ INLINE void run_tile(const waste_matmul *a, const waste_neon_acts *x, int64_t ro
     const uint16_t *scales = a->w.scales + row * a->w.n_groups;
     float32x4_t f[NQ_MAX][NT_MAX];
     size_t t = 0;
-    int v, i, k;
+    int v, i;
 
-    for (; t + 2 <= a->n; t += 2)
+    for (; t + 2 <= x->n; t += 2)
         for (v = 0; v < WASTE_TILE_ROWS / 4; v += 2) {
             tile_part(x, &a->w, w, scales, t, v, fmt, 2, 2, f);
-            for (i = 0; i < 2; i++)
-                for (k = 0; k < 2; k++)
-                    waste_neon_put(waste_neon_row(a, t + (size_t)k), row + 4 * (v + i), lo, hi,
-                                   f[i][k]);
+            for (i = 0; i < 2; i++) waste_neon_put(a, x, t, 2, row + 4 * (v + i), lo, hi, f[i]);
         }
-    for (; t < a->n; t++)
+    for (; t < x->n; t++)
         for (v = 0; v < WASTE_TILE_ROWS / 4; v += 4) {
             tile_part(x, &a->w, w, scales, t, v, fmt, 4, 1, f);
-            for (i = 0; i < 4; i++)
-                waste_neon_put(waste_neon_row(a, t), row + 4 * (v + i), lo, hi, f[i][0]);
+            for (i = 0; i < 4; i++) waste_neon_put(a, x, t, 1, row + 4 * (v + i), lo, hi, f[i]);
         }
 }
 
@@ -238,9 +247,9 @@ static void tile(const waste_matmul *a, const waste_neon_acts *x, int64_t row, i
 
 /* ---- rows as stored ------------------------------------------------------------ */
 
-/* Row o of a tiled matrix that is in no tile, for row t of x: the integers and the f32
+/* Row o of a tiled matrix that is in no tile, for row t of integers: these and the f32
  * operations of a tile's lane. */
-static float row_as_stored(const waste_matrix *w, const waste_neon_acts *x, int64_t o, size_t t)
+static float term_as_stored(const waste_matrix *w, const waste_neon_acts *x, int64_t o, size_t t)
 {
     const unsigned char *row = (const unsigned char *)w->data + o * w->row_bytes;
     float f = 0;
@@ -261,6 +270,13 @@ static float row_as_stored(const waste_matrix *w, const waste_neon_acts *x, int6
         f = fmaf((float)sum, by, f);
     }
     return f;
+}
+
+static float row_as_stored(const waste_matrix *w, const waste_neon_acts *x, int64_t o, size_t t)
+{
+    const float f = term_as_stored(w, x, o, t * x->terms);
+
+    return x->terms == 2 ? f + term_as_stored(w, x, o, t * x->terms + 1) : f;
 }
 
 void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon_tile *part,

@@ -54,9 +54,12 @@ typedef struct books {
     int16_t q[];
 } books;
 
-static size_t books_bytes(const waste_vq_geometry *g)
+/* Weights of a matrix that is computed without rounding. */
+#define NARROW (64 * 128)
+
+static size_t books_bytes(const waste_vq_geometry *g, int64_t width, int64_t input)
 {
-    if (!waste_vq_kind(g)) return 0;
+    if (waste_vq_unpacked(g, width, input, NARROW)) return 0;
     return sizeof(books) + (size_t)(g->stages * waste_vq_entries(g) * 8) * sizeof(int16_t);
 }
 

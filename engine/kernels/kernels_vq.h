@@ -13,16 +13,33 @@ static inline int waste_vq_kind(const waste_vq_geometry *g)
     return (g->stages == 2 || g->stages == 3) && g->vector_bytes == g->stages ? g->stages : 0;
 }
 
+/* Whether experts are left unpacked: those that plain C is for, and such narrow ones that the
+ * direct form is faster on the whole. most: weights of a matrix for which it is. */
+static inline int waste_vq_unpacked(const waste_vq_geometry *g, int64_t width, int64_t input,
+                                    int64_t most)
+{
+    return !waste_vq_kind(g) || (width <= WASTE_VQ_DIRECT_COLS && input <= WASTE_VQ_DIRECT_COLS &&
+                                 width * input <= most);
+}
+
 /* Of a codebook, in a geometry of a kind. */
 static inline int waste_vq_entries(const waste_vq_geometry *g)
 {
     return g->index_bits == 6 ? 64 : 256;
 }
 
-/* Whether the expert is not left to plain C. */
-static inline int waste_vq_fast(const waste_expert *a)
+/* How an expert is computed: by plain C; by its weights, decoded to f32 as they are met
+ * (kernels_vec_direct.h); by the table's own form, over what pack_books made. */
+typedef enum waste_vq_form { WASTE_VQ_PLAIN, WASTE_VQ_DIRECT, WASTE_VQ_PACKED } waste_vq_form;
+
+static inline waste_vq_form waste_vq_form_of(const waste_expert *a)
 {
-    return a->gate.packed && a->up.packed && a->down.packed && waste_vq_kind(&a->geometry);
+    if (!waste_vq_kind(&a->geometry)) return WASTE_VQ_PLAIN;
+    if (a->gate.packed && a->up.packed && a->down.packed) return WASTE_VQ_PACKED;
+    return !a->planar && a->gate.cols <= WASTE_VQ_DIRECT_COLS &&
+                   a->down.cols <= WASTE_VQ_DIRECT_COLS
+               ? WASTE_VQ_DIRECT
+               : WASTE_VQ_PLAIN;
 }
 
 /* Sums of inputs: in a part's scratch, behind the tables. */

@@ -13,6 +13,9 @@
 #define WASTE_VQ_BLOCKS(cols) (((cols) + 8 * WASTE_VQ_BLOCK - 1) / (8 * WASTE_VQ_BLOCK))
 #define WASTE_VQ_TABLE_BYTES  (WASTE_VQ_BLOCK * 3 * 256 * 4) /* f32; 16-bit tables fit too */
 #define WASTE_VQ_PLANE_BYTES  (2 * WASTE_VQ_BLOCK * 3 * 64)
+/* Columns of a matrix that is computed without tables, at most: the decoded weights of as
+ * many rows as a vector has lanes are kept where tables would be. */
+#define WASTE_VQ_DIRECT_COLS 256
 /* 16-bit tables of a block, its inputs in 16 bits, and the places of a row block's
  * entries in the tables. */
 #define WASTE_VQ_MANY_TABLE  (WASTE_VQ_BLOCK * 3 * 256 * WASTE_VQ_MANY * 2)

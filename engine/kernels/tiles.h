@@ -25,6 +25,16 @@ void waste_tiles_pack(waste_matrix *w, void *data, uint16_t *scales, void *temp)
 /* Code of column `col` of a row as stored; scale times it is the weight. */
 int waste_tiles_code(waste_fmt fmt, const unsigned char *row, int64_t col);
 
+/* Rows of integers that stand for a row of x: what the first leaves of it is a second one
+ * where a matrix has few columns, whose products it then takes twice as long to add up. That
+ * is little of any model's time, and small models get the precision of f32. */
+#define WASTE_TILES_NARROW 256
+
+static inline size_t waste_tiles_terms(int64_t cols)
+{
+    return cols <= WASTE_TILES_NARROW ? 2 : 1;
+}
+
 /* Rows that are in tiles. */
 static inline int64_t waste_tiles_rows(const waste_matrix *w)
 {

@@ -125,7 +125,7 @@ waste_status waste_pack_experts(waste_weights *w, waste_banks *b, const waste_ke
     p->kernels = k;
     p->geometry =
         (waste_vq_geometry){q->stages, q->vec_dim, q->index_block, q->index_bits, q->vector_bytes};
-    bytes = k->books_bytes ? up64(k->books_bytes(&p->geometry)) : 0;
+    bytes = k->books_bytes ? up64(k->books_bytes(&p->geometry, c->moe_width, c->expert_in)) : 0;
     for (i = 0; i < c->layers; i++) n += waste_config_is_moe(c, i) != 0;
     if (!bytes || !n) return WASTE_OK;
     p->books = to = waste_mem_aligned(64, n * 3 * bytes);

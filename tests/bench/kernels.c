@@ -243,7 +243,7 @@ static void run_expert(void *ctx, size_t i)
 
     point_at(e, e->records + i % e->n * e->at.bytes);
     e->a.tables = NULL;
-    if (e->a.n == 1 && e->k->expert_tables) {
+    if (e->a.n == 1 && e->k->expert_tables && e->a.gate.packed) {
         if (i % e->top_k == 0)
             e->k->expert_tables(&e->a, e->tables, 0,
                                 (e->a.gate.cols + WASTE_TABLE_COLS - 1) / WASTE_TABLE_COLS);
@@ -253,8 +253,9 @@ static void run_expert(void *ctx, size_t i)
     e->k->expert_down(&e->a, 0, e->a.down.rows);
 }
 
-static void bench_expert(const char *format, waste_quant q, const char *model, int64_t width,
-                         int64_t input, size_t top_k)
+/* form: "", in the table's own; " direct", left unpacked. */
+static void bench_expert(const char *format, const char *form, waste_quant q, const char *model,
+                         int64_t width, int64_t input, size_t top_k)
 {
     enum { MOST = 64 };
     static const size_t counts[] = {1, 2, 4, 8, 16, 32, 64};
@@ -270,7 +271,7 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
     size_t i, r, macs = 3 * (size_t)(width * input);
     int j, s;
 
-    snprintf(name, sizeof name, "expert %s", format);
+    snprintf(name, sizeof name, "expert %s%s", format, form);
     if (!wanted(name)) return;
     snprintf(shape, sizeof shape, "%s %dx%d", model, (int)width, (int)input);
     waste_record_layout_of(&e.at, &q, width, input);
@@ -286,7 +287,7 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
         .h = need((size_t)(MOST * width) * sizeof(float)),
         .y_row = index,
         .decoded = need((size_t)(2 * (width + input)) * sizeof(float)),
-        .planar = 1,
+        .planar = !*form,
         .work = b.work,
     };
     for (j = 0; j < 3; j++) {
@@ -298,8 +299,9 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
                 book[i] = waste_f16_to_f32(waste_f32_to_f16(spread[s] * 2 * (uniform() - .5f)));
             m[j]->book[s] = book;
         }
-        if (b.fast.books_bytes && b.fast.books_bytes(&e.a.geometry)) {
-            void *packed = need(b.fast.books_bytes(&e.a.geometry));
+        if (!*form && b.fast.books_bytes) {
+            /* as for a wide one, whatever the table would do with this one */
+            void *packed = need(b.fast.books_bytes(&e.a.geometry, 4096, 4096));
             b.fast.pack_books(packed, &e.a.geometry, m[j]->book);
             m[j]->packed = packed;
         }
@@ -316,7 +318,7 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
 
         l.rows = e.a.n = counts[r];
         memcpy(planar, record, e.at.bytes);
-        if (b.fast.pack_record) b.fast.pack_record(planar, &e.at, &e.a.geometry);
+        if (!*form && b.fast.pack_record) b.fast.pack_record(planar, &e.at, &e.a.geometry);
         e.k = &b.plain;
         e.records = record;
         e.n = 1;
@@ -329,10 +331,10 @@ static void bench_expert(const char *format, waste_quant q, const char *model, i
         errors(y[1], y[0], e.a.n * (size_t)input, &l.rms, &l.max);
         l.bytes = (double)e.at.bytes;
         l.macs = (double)(macs * l.rows);
-        snprintf(name, sizeof name, "expert %s hot", format);
+        snprintf(name, sizeof name, "expert %s%s hot", format, form);
         l.ns = timed(run_expert, &e, 16, 2 * top_k);
         report(&l);
-        snprintf(name, sizeof name, "expert %s ram", format);
+        snprintf(name, sizeof name, "expert %s%s ram", format, form);
         e.records = b.pool;
         e.n = b.pool_bytes / e.at.bytes;
         l.ns = timed(run_expert, &e, 16, (e.n / (4 * l.rows) / top_k + 1) * top_k);
@@ -358,11 +360,16 @@ static void experts(void)
     } f[] = {{"VQ3R", {3, 8, 256, 64, 8, 3}},
              {"VQ4P", {4, 8, 64, 64, 6, 3}},
              {"VQ2R", {2, 8, 256, 64, 8, 2}}};
-    size_t i;
+    static const int64_t width[] = {64, 128, 256}, input[] = {128, 128, 256};
+    size_t i, j;
 
     for (i = 0; i < 3; i++) {
-        bench_expert(f[i].name, f[i].q, "kimi-linear", 1024, 2304, 8);
-        bench_expert(f[i].name, f[i].q, "k3", 3072, 3584, 16);
+        bench_expert(f[i].name, "", f[i].q, "kimi-linear", 1024, 2304, 8);
+        bench_expert(f[i].name, "", f[i].q, "k3", 3072, 3584, 16);
+        for (j = 0; j < 3; j++) {
+            bench_expert(f[i].name, "", f[i].q, "narrow", width[j], input[j], 4);
+            bench_expert(f[i].name, " direct", f[i].q, "narrow", width[j], input[j], 4);
+        }
     }
 }
 
@@ -640,6 +647,8 @@ int main(int argc, char **argv)
     bench_trunk("Q4G", WASTE_FMT_Q4G, 4096, 2304);
     bench_trunk("Q8G", WASTE_FMT_Q8G, 4096, 2304);
     bench_trunk("Q3G", WASTE_FMT_Q3G, 4096, 2304);
+    bench_trunk("Q4G", WASTE_FMT_Q4G, 4096, 128); /* the second half of a low-rank gate */
+    bench_trunk("Q4G", WASTE_FMT_Q4G, 256, 256);
     bench_kda(32, 1);
     bench_kda(96, 1);
     bench_kda(32, 64);

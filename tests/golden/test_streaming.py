@@ -13,7 +13,8 @@ from lib import tap  # noqa: E402
 from tiny import cases, driver  # noqa: E402
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "logits")
-CASES = ("linear", "k3", "v3-odd-4p")  # one of each family and record format
+# One of each family and record format, narrow and wide.
+CASES = ("linear", "linear-wide", "k3", "k3-wide-4p", "v3-odd-4p", "v3-wide-2r")
 MODES = "single,batch,mixed"
 
 

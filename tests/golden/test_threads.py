@@ -57,7 +57,7 @@ def refused(path):
 def main(folder):
     with open(os.path.join(HERE, "index.json")) as f:
         index = json.load(f)
-    for name in ("linear", "k3", "v3-odd-4p"):
+    for name in ("linear", "linear-wide", "k3", "k3-wide-4p", "v3-odd-4p", "v3-wide-2r"):
         ids = [",".join(map(str, s["ids"])) for s in index[name]["sequences"].values()]
         for options, label in (((), "exact"), (("--fast",), "fast")):
             compare(name, cases.make(name), ids, folder, options, label)

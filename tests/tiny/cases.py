@@ -82,6 +82,10 @@ V3_ODD = {"hidden_size": 72, "intermediate_size": 104, "moe_intermediate_size": 
           "num_attention_heads": 5, "qk_nope_head_dim": 12, "qk_rope_head_dim": 20, "v_head_dim": 28,
           "kv_lora_rank": 44, "q_lora_rank": 0, "vocab_size": 101}
 
+# Too wide for the forms of trunk and experts that fast kernels have for small models.
+WIDE = {"hidden_size": 264, "moe_intermediate_size": 72, "num_experts": 7, "num_experts_per_token": 3,
+        "num_hidden_layers": 3}
+
 # ---- text ----------------------------------------------------------------
 
 WORDS = ["Hello", " world", "message", "response", "think", "tools", "tool", "system", "user", "assistant", " role",
@@ -172,6 +176,7 @@ case("linear-small-scales", LINEAR, subnormal="scales", seed=2)
 case("linear-small-books", LINEAR, subnormal="books")
 case("linear-odd", LINEAR, LINEAR_ODD, trunk="q3", scatter=True)
 case("linear-kda", LINEAR, {"num_hidden_layers": 2}, lin={"kda_layers": [1, 2], "full_attn_layers": []})
+case("linear-wide", LINEAR, WIDE, lin={"kda_layers": [1, 3], "full_attn_layers": [2]})
 
 # K3: latent experts, attention over depth in blocks, SiTU, bounded decay, full-rank and output gates.
 case("k3", K3, prefix="language_model.", a_log=8, extra=True)
@@ -183,6 +188,8 @@ case("k3-nested", K3, {"attn_res_block_size": 5, "num_shared_experts": 0}, prefi
 case("k3-shared-wide", K3, {"num_shared_experts": 5, "intermediate_size": 40}, experts="vq4p", trunk="mixed")
 case("k3-direct", K3, {"activation_situ_linear_beta": 0, "hidden_act": "situ"}, lin={"gate_lower_bound": 0.0},
      drop=["mla_use_output_gate", "routed_expert_hidden_size", "latent_moe_use_norm"], seed=2)
+case("k3-wide-4p", K3, dict(WIDE, routed_expert_hidden_size=264), lin={"kda_layers": [1, 2], "full_attn_layers": [3]},
+     experts="vq4p")
 
 # DeepSeek-V3 and Kimi-K2: all MLA, rotated. YaRN, plain, the flag absent, rotation off.
 case("v3", V3)
@@ -191,6 +198,7 @@ case("v3-plain", V3, {"rope_scaling": None, "q_lora_rank": None}, trunk="mixed",
 case("v3-nope-absent", V3, {"rope_scaling": {}}, drop=["mla_use_nope"])
 case("v3-nope-true", V3, {"mla_use_nope": True}, seed=2)
 case("v3-odd-4p", V3, V3_ODD, experts="vq4p", scatter=True)
+case("v3-wide-2r", V3, WIDE, experts="vq2r", trunk="q3")
 
 # With a tokenizer.
 text_case("tiny-chat", XTML, K3, {"num_hidden_layers": 4}, prefix="language_model.",

@@ -27,7 +27,9 @@ typedef enum model_kind {
 #define MODEL_LAYERS  4
 #define MODEL_EXPERTS 6
 #define MODEL_HIDDEN  32
-#define MODEL_WIDTH   16 /* of an expert */
+#define MODEL_WIDTH   16    /* of an expert */
+#define MODEL_LATENT  264   /* its inputs, with a latent: too many for narrow experts' form */
+#define MODEL_RECORD  16384 /* bytes of an expert with a latent */
 
 typedef struct model_files {
     char dir[MODEL_PATH];
@@ -203,9 +205,9 @@ static inline void model_layer(model_files *f, int layer)
     model_matrix(f, NAME("shared_experts.up_proj.weight"), MODEL_WIDTH, h);
     model_matrix(f, NAME("shared_experts.down_proj.weight"), h, MODEL_WIDTH);
     if (k3) {
-        model_matrix(f, NAME("routed_expert_down_proj.weight"), 24, h);
-        model_matrix(f, NAME("routed_expert_up_proj.weight"), h, 24);
-        model_vector(f, NAME("routed_expert_norm.weight"), 24, 1, 0.3f);
+        model_matrix(f, NAME("routed_expert_down_proj.weight"), MODEL_LATENT, h);
+        model_matrix(f, NAME("routed_expert_up_proj.weight"), h, MODEL_LATENT);
+        model_vector(f, NAME("routed_expert_norm.weight"), MODEL_LATENT, 1, 0.3f);
     }
 #undef NAME
 }
@@ -282,7 +284,7 @@ static inline void model_codebooks(model_files *f, int layers)
 static const char model_config_k3[] =
     "\"first_k_dense_replace\": 1, \"num_experts\": 6, \"num_experts_per_token\": 2,\n"
     " \"moe_intermediate_size\": 16, \"num_shared_experts\": 1, \"moe_renormalize\": true,\n"
-    " \"routed_expert_hidden_size\": 24, \"latent_moe_use_norm\": true,\n"
+    " \"routed_expert_hidden_size\": 264, \"latent_moe_use_norm\": true,\n"
     " \"attn_res_block_size\": 2, \"hidden_act\": \"situ\", \"activation_situ_beta\": 4,\n"
     " \"activation_situ_linear_beta\": 25, \"mla_use_output_gate\": true, \"q_lora_rank\": 12,\n"
     " \"mla_use_nope\": true, \"linear_attn_config\": {\"kda_layers\": [1, 3], \"num_heads\": 3,"
@@ -301,7 +303,7 @@ static inline void model_write_but(model_files *f, model_kind kind, const char *
                                    const char *cut)
 {
     static const char *const config[] = {model_config_k3, model_config_plain, model_config_kda};
-    const int input = kind == MODEL_K3 ? 24 : MODEL_HIDDEN;
+    const int input = kind == MODEL_K3 ? MODEL_LATENT : MODEL_HIDDEN;
     waste_buf layers = {0};
     FILE *m;
     int i;

@@ -59,27 +59,18 @@ static void run(waste_model *m, float *logits)
     waste_seq_free(s);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Of the positions' largest differences the median, relative to the largest logit: a
- * near tie in the routing may fall the other way and change a few of them. */
+/* The largest difference, relative to the largest logit. */
 static double distance(const float *got, const float *want)
 {
-    float worst[LENGTH] = {0}, largest = 0;
+    double worst = 0, largest = 0;
 
     for (int i = 0; i < LENGTH * VOCAB; i++) {
-        const float d = fabsf(got[i] - want[i]);
+        const double d = fabs((double)got[i] - want[i]);
 
-        if (!(d <= worst[i / VOCAB])) worst[i / VOCAB] = d;
-        if (fabsf(want[i]) > largest) largest = fabsf(want[i]);
+        if (!(d <= worst)) worst = d;
+        if (fabs((double)want[i]) > largest) largest = fabs((double)want[i]);
     }
-    qsort(worst, LENGTH, sizeof *worst, ascending);
-    return (double)worst[LENGTH / 2] / largest;
+    return worst / largest;
 }
 
 static void every_table_gives_what_plain_c_gives(void **state)
@@ -102,7 +93,8 @@ static void every_table_gives_what_plain_c_gives(void **state)
             if (!m) continue;
             assert_string_equal(kernels_of(m), names[j]);
             run(m, got);
-            assert_true(distance(got, want) < 2e-3);
+            /* the experts of the first are wide, and all else is small */
+            assert_true(distance(got, want) < (kinds[i] == MODEL_K3 ? 2e-3 : 1e-5));
             /* all matrices of the third are too small to be rearranged */
             assert_true(memcmp(got, want, sizeof want) != 0 || kinds[i] == MODEL_KDA);
             waste_model_close(m);
@@ -189,7 +181,8 @@ static void the_plan_counts_the_books(void **state)
                                          q[i].index_bits, q[i].vector_bytes};
 
             if (!waste_kernels_named(&k, names[j], waste_cpu_features())) continue;
-            assert_true(3 * (k.books_bytes(&g) + 63) / 64 * 64 <= waste_pack_layer_bytes(&q[i]));
+            assert_true(3 * (k.books_bytes(&g, 4096, 4096) + 63) / 64 * 64 <=
+                        waste_pack_layer_bytes(&q[i]));
             for (int64_t cols = 8; cols < 8000; cols += 200)
                 assert_true(k.tables_bytes(&g, cols) <= waste_kernels_tables_most(cols));
         }

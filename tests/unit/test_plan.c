@@ -273,7 +273,7 @@ static waste_plan_report report(const model_files *f, uint64_t budget, int64_t c
 }
 
 /* model_files.h: layers 1 and 3 KDA, 2 and 4 MLA; layers 2 to 4 have 6 experts of
- * 4096 bytes, of which 2 are picked; 3 stages of 256 entries of 8. */
+ * MODEL_RECORD bytes, of which 2 are picked; 3 stages of 256 entries of 8. */
 static void sizes_by_hand(void **state)
 {
     const double kda_floats = 2 * (3 * 8 * 8 + 3 * 24 * 3), block = 64 * (16 + 4);
@@ -284,9 +284,9 @@ static void sizes_by_hand(void **state)
     (void)state;
 
     assert_true(row_of(&r, "codebooks") == 3 * 9 * 256 * 8 * 4);
-    assert_true(row_of(&r, "working_set") == 3 * 2 * 4096);
+    assert_true(row_of(&r, "working_set") == 3 * 2 * MODEL_RECORD);
     assert_true(row_of(&r, "slots") == 18);
-    assert_true(row_of(&r, "expert_set") >= 18 * 4096);
+    assert_true(row_of(&r, "expert_set") >= 18 * MODEL_RECORD);
     assert_true(row_of(&r, "min_cache") * 18 == row_of(&r, "expert_set") * 4);
     assert_true(row_of(&r, "state") ==
                 (double)sizeof(waste_seq) + 4 * kda_floats + 2 * 2 * (64 + 4 * block + 2 * 8));
@@ -322,7 +322,7 @@ static void the_report_is_what_opening_reserves(void **state)
     size_t i;
     (void)state;
 
-    const uint64_t budgets[] = {0, floor, floor + 3 * 4096 + 1000, 2 * floor};
+    const uint64_t budgets[] = {0, floor, floor + 3 * MODEL_RECORD + 1000, 2 * floor};
     waste_plan_clear(&r);
     assert_int_equal(waste_mem_used(), before);
     for (i = 0; i < sizeof budgets / sizeof *budgets; i++) {

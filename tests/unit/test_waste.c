@@ -181,7 +181,7 @@ static void a_bad_record_breaks_the_batch_and_is_named(void **state)
     model_write(&f, MODEL_K3);
     bank = model_file(&f, "experts-L2.bin", "r+b");
     for (long i = 0; i < MODEL_EXPERTS; i++) {
-        assert_int_equal(fseek(bank, i * 4096, SEEK_SET), 0);
+        assert_int_equal(fseek(bank, i * MODEL_RECORD, SEEK_SET), 0);
         model_put(bank, "none", 4);
     }
     assert_int_equal(fclose(bank), 0);
@@ -343,7 +343,7 @@ static void counts_what_it_did(void **state)
     assert_int_equal(waste_step(m, rows, 1, NULL, &one, NULL), WASTE_OK);
     assert_int_equal(one.misses, 2 * (MODEL_LAYERS - 1));
     assert_int_equal(one.hits, 0);
-    assert_int_equal(one.bytes_read, one.misses * 4096);
+    assert_int_equal(one.bytes_read, one.misses * MODEL_RECORD);
     assert_int_equal(waste_step(m, rows, 2, NULL, &two, NULL), WASTE_OK);
     waste_model_stats_get(m, &all);
     assert_int_equal(all.tokens, 3);
