@@ -400,11 +400,11 @@ void *waste_pages_map(size_t bytes, int for_reads)
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED) return NULL;
-    if (!for_reads) return p;
 #if defined(MADV_HUGEPAGE)
     (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
-    /* a page that is copied on write must not have a direct read on its way (open(2)) */
+    if (!for_reads) return p;
+        /* a page that is copied on write must not have a direct read on its way (open(2)) */
 #if defined(MADV_DONTFORK)
     (void)madvise(p, bytes, MADV_DONTFORK);
 #elif defined(VM_INHERIT_NONE)

@@ -27,6 +27,7 @@
 
 #define STEPS_MAX 32639.0f
 #define GROUP_MAX 256
+#define AHEAD     9216 /* bytes that prefetching runs ahead: see docs/decisions.md */
 
 typedef __m512i bytes;
 
@@ -194,7 +195,7 @@ static inline __attribute__((always_inline)) void tile_part(const planes *p, con
             if (ahead)
                 for (i = 0; i < step_bytes / 256; i++)
                     for (q = 0; q < nq; q++)
-                        _mm_prefetch((const char *)w + 8192 + 256 * i + 64 * q, _MM_HINT_T0);
+                        _mm_prefetch((const char *)w + AHEAD + 256 * i + 64 * q, _MM_HINT_T0);
             for (q = 0; q < nq; q++) v[q] = load(w + 64 * q);
             if (fmt == WASTE_FMT_Q8G) {
                 MULTIPLY(v, 0);

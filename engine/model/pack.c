@@ -128,7 +128,7 @@ waste_status waste_pack_experts(waste_weights *w, waste_banks *b, const waste_ke
     bytes = k->books_bytes ? up64(k->books_bytes(&p->geometry, c->moe_width, c->expert_in)) : 0;
     for (i = 0; i < c->layers; i++) n += waste_config_is_moe(c, i) != 0;
     if (!bytes || !n) return WASTE_OK;
-    p->books = to = waste_mem_aligned(64, n * 3 * bytes);
+    p->books = to = waste_mem_pages(n * 3 * bytes);
     if (!to) return waste_fail(err, WASTE_NOMEM, "no memory for the kernels' codebooks");
     for (i = 0; i < c->layers; i++) {
         if (!waste_config_is_moe(c, i)) continue;

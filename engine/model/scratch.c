@@ -175,7 +175,7 @@ waste_status waste_scratch_open(waste_scratch **out, const waste_config *c, int 
 
     *out = NULL;
     bytes = s ? waste_scratch_carve(s, c, rows, threads, NULL) : 0;
-    if (bytes) s->block = waste_mem_aligned(64, bytes);
+    if (bytes) s->block = waste_mem_pages(bytes);
     if (!bytes || !s->block) {
         waste_scratch_close(s);
         return waste_fail(err, WASTE_NOMEM, "out of memory for %llu bytes of scratch",
