@@ -403,12 +403,11 @@ void *waste_pages_map(size_t bytes, int for_reads)
 #if defined(MADV_HUGEPAGE)
     (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
-    if (!for_reads) return p;
-        /* a page that is copied on write must not have a direct read on its way (open(2)) */
+    /* a page that is copied on write must not have a direct read on its way (open(2)) */
 #if defined(MADV_DONTFORK)
-    (void)madvise(p, bytes, MADV_DONTFORK);
+    if (for_reads) (void)madvise(p, bytes, MADV_DONTFORK);
 #elif defined(VM_INHERIT_NONE)
-    (void)minherit(p, bytes, VM_INHERIT_NONE);
+    if (for_reads) (void)minherit(p, bytes, VM_INHERIT_NONE);
 #endif
     return p;
 }
