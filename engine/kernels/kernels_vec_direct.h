@@ -54,8 +54,8 @@ INLINE vec direct_weights(const waste_vq_matrix *m, const unsigned char *p, size
     return sum;
 }
 
-/* VEC rows of an index block by n inputs, number `at` of whose sums are acc[i * step + at..].
- * One input meets the weights as they are decoded; for more they are kept. */
+/* VEC rows, whose index bytes are at p, by n inputs; sums of input i go to acc + i * step. One
+ * input meets the weights as they are decoded; for more they are kept. */
 INLINE void direct_rows(const waste_vq_matrix *m, const unsigned char *p, const float *const *x,
                         size_t n, float *kept, float *acc, size_t step, const int kind)
 {
