@@ -126,7 +126,7 @@ void waste_dir_unlock(intptr_t *lock, int shared);
 
 uint64_t waste_clock_ns(void); /* monotonic */
 
-/* Zeroed pages of their own, large ones where the system has them, never locked. NULL when
+/* Zeroed pages of their own, from 4 MB on large ones where the system has them, never locked. NULL when
  * there is no room. for_reads: a forked child does not get them. Allocations go through
  * mem.h, which counts. */
 void *waste_pages_map(size_t bytes, int for_reads);
