@@ -126,9 +126,9 @@ void waste_dir_unlock(intptr_t *lock, int shared);
 
 uint64_t waste_clock_ns(void); /* monotonic */
 
-/* Zeroed pages of their own, from 4 MB on large ones where the system has them, never locked. NULL when
- * there is no room. for_reads: a forked child does not get them. Allocations go through
- * mem.h, which counts. */
+/* Zeroed pages of their own, from 4 MB on large ones where the system has them, never
+ * locked. NULL when there is no room. for_reads: a forked child does not get them.
+ * Allocations go through mem.h, which counts. */
 void *waste_pages_map(size_t bytes, int for_reads);
 void waste_pages_unmap(void *p, size_t bytes);
 uint64_t waste_pages_physical(void); /* bytes that the machine has; UINT64_MAX: unknown */
