@@ -60,7 +60,8 @@ def main(folder):
     for name in ("linear", "linear-wide", "k3", "k3-wide-4p", "v3-odd-4p", "v3-wide-2r"):
         ids = [",".join(map(str, s["ids"])) for s in index[name]["sequences"].values()]
         for options, label in (((), "exact"), (("--fast",), "fast")):
-            compare(name, cases.make(name), ids, folder, options, label)
+            if options or "wide" not in name:  # to exact arithmetic these are as the others
+                compare(name, cases.make(name), ids, folder, options, label)
     path = demo.container()
     ids = [",".join(str(i * 7 % 200) for i in range(n)) for n in (40, 3)]
     for options, label in (((), "exact"), (("--fast",), "fast")):
