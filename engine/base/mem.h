@@ -15,10 +15,10 @@ void *waste_mem_array(size_t n, size_t size); /* zeroed */
 void *waste_mem_resize(void *p, size_t size);
 /* `align` is a power of two; memory is not cleared. Released by waste_mem_free. */
 void *waste_mem_aligned(size_t align, size_t size);
-/* Zeroed, aligned to 64; a large block has pages of its own, as large as the system has
- * them, which it has back at once. In a heap it would stay with the arena of the thread that
- * asked for it, of no use to others: many threads in turn would hold a multiple of what is
- * counted. Released by waste_mem_free. */
+/* Zeroed, aligned to 64; a large block has pages of its own (plat.h), which the system has
+ * back at once. In a heap it would stay with the arena of the thread that asked for it, of
+ * no use to others: many threads in turn would hold a multiple of what is counted. Released
+ * by waste_mem_free. */
 void *waste_mem_pages(size_t size);
 char *waste_mem_text(const char *s, size_t bytes); /* copy with a NUL after it */
 void waste_mem_free(void *p);                      /* NULL is fine */

@@ -404,8 +404,8 @@ void *waste_pages_map(size_t bytes, int for_reads)
     /* not for less: a large page that two share goes back when both are gone */
     if (bytes >= (size_t)4 << 20) (void)madvise(p, bytes, MADV_HUGEPAGE);
 #endif
-        /* a page that is copied on write must not have a direct read on its way (open(2)) */
 #if defined(MADV_DONTFORK)
+    /* a page that is copied on write must not have a direct read on its way (open(2)) */
     if (for_reads) (void)madvise(p, bytes, MADV_DONTFORK);
 #elif defined(VM_INHERIT_NONE)
     if (for_reads) (void)minherit(p, bytes, VM_INHERIT_NONE);

@@ -68,11 +68,11 @@ static size_t up_to(size_t n, size_t step)
     return (n + step - 1) / step * step;
 }
 
-/* Per row of integers 16 bits a column, padded to whole groups (256 columns at most) and
+/* Per row of integers 16 bits a column, padded to whole groups and
  * to 64, and a scale and a sum per group (4 columns at least: tiles.h). */
 static size_t integers_bytes(int64_t cols, size_t n)
 {
-    const size_t padded = (size_t)cols + 256 + 64, groups = (size_t)cols / 4 + 1;
+    const size_t padded = (size_t)cols + WASTE_TILES_GROUP + 64, groups = (size_t)cols / 4 + 1;
 
     return up_to(waste_tiles_terms(cols) * n * (2 * padded + 8 * groups), 64);
 }

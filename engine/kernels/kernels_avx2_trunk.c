@@ -15,9 +15,6 @@
 #include "kernels/kernels_ref.h"
 #include "kernels/tiles.h"
 
-#define STEPS_MAX 32639.0f
-#define GROUP_MAX 256
-
 typedef __m256i bytes;
 
 static bytes load(const void *p)
@@ -61,7 +58,7 @@ static inline size_t place_of(size_t i)
 static void quantise_group(const float *from, size_t n, size_t group, int16_t *q, float *scale,
                            int32_t *sum, float *rest)
 {
-    float x[GROUP_MAX], top;
+    float x[WASTE_TILES_GROUP], top;
     uint32_t most = 0, u;
     int32_t total = 0;
     vec by, step;
@@ -83,8 +80,8 @@ static void quantise_group(const float *from, size_t n, size_t group, int16_t *q
     }
     memcpy(&top, &most, sizeof top);
     if (top < 1e-30f) top = 1e-30f;
-    by = vec_set(STEPS_MAX / top);
-    step = vec_set(top / STEPS_MAX);
+    by = vec_set(WASTE_TILES_STEPS / top);
+    step = vec_set(top / WASTE_TILES_STEPS);
     for (i = 0; i < group; i += 8) {
         const bytes v = _mm256_cvtps_epi32(vec_load(x + i) * by);
         int32_t w[8];
@@ -97,7 +94,7 @@ static void quantise_group(const float *from, size_t n, size_t group, int16_t *q
             total += w[j];
         }
     }
-    *scale = top / STEPS_MAX;
+    *scale = top / WASTE_TILES_STEPS;
     *sum = total;
 }
 
@@ -105,7 +102,7 @@ static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_
 {
     const activations x = activations_in(a, to);
     const size_t group = (size_t)a->w.group;
-    float rest[GROUP_MAX];
+    float rest[WASTE_TILES_GROUP];
     size_t t, g, k;
 
     for (t = (size_t)lo; t < (size_t)hi; t++)
@@ -121,11 +118,6 @@ static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_
                                x.sum + row * x.groups + g, k + 1 < x.terms ? rest : NULL);
             }
         }
-}
-
-static int offset_of(waste_fmt fmt)
-{
-    return fmt == WASTE_FMT_Q8G ? 128 : fmt == WASTE_FMT_Q4G ? 8 : 4;
 }
 
 /* ---- tiles ------------------------------------------------------------------- */
@@ -199,7 +191,8 @@ INLINE bytes multiply_add(bytes s, bytes c, bytes x)
  * activations' group. */
 INLINE vec fold(vec f, bytes sum, vec ws, const activations *x, size_t at, const waste_fmt fmt)
 {
-    const bytes total = _mm256_sub_epi32(sum, _mm256_set1_epi32(offset_of(fmt) * x->sum[at]));
+    const bytes total =
+        _mm256_sub_epi32(sum, _mm256_set1_epi32(waste_tiles_offset(fmt) * x->sum[at]));
 
     return vec_fma(_mm256_cvtepi32_ps(total), ws * vec_set(x->scale[at]), f);
 }
@@ -285,7 +278,7 @@ INLINE void tile(const activations *x, const waste_matrix *m, const unsigned cha
                  const uint16_t *scales, size_t first, size_t n, vec *f, const waste_fmt fmt)
 {
     const size_t group_bytes = (size_t)(m->group / step_of(fmt)) * step_bytes(fmt);
-    bytes c[GROUP_MAX / 2 * HALF];
+    bytes c[WASTE_TILES_GROUP / 2 * HALF];
     size_t g, t;
     int i, v;
 
@@ -310,26 +303,6 @@ INLINE void tile(const activations *x, const waste_matrix *m, const unsigned cha
         }
 }
 
-static float *row_of(const waste_matmul *a, size_t t)
-{
-    return a->y_rows ? a->y_rows[t] : a->y + t * a->y_stride;
-}
-
-/* Rows row..row+8 of the result, as far as they lie in [lo, hi). */
-static void put(float *y, int64_t row, int64_t lo, int64_t hi, vec f)
-{
-    float v[8];
-    int i;
-
-    if (row >= lo && row + 8 <= hi) {
-        vec_store(y + row, f);
-        return;
-    }
-    vec_store(v, f);
-    for (i = 0; i < 8; i++)
-        if (row + i >= lo && row + i < hi) y[row + i] = v[i];
-}
-
 /* A tile, whose first row is `row`, for all rows of the batch. */
 INLINE void run_tile(const waste_matmul *a, const activations *x, int64_t row, int64_t lo,
                      int64_t hi, const waste_fmt fmt)
@@ -346,8 +319,9 @@ INLINE void run_tile(const waste_matmul *a, const activations *x, int64_t row, i
             for (v = 0; v < VECTORS; v++) {
                 const vec *at = f + VECTORS * t + v;
 
-                put(row_of(a, (first + t) / x->terms), row + 8 * (int64_t)v, lo, hi,
-                    x->terms == 2 ? _mm256_add_ps(at[0], at[VECTORS]) : at[0]);
+                vec_store_inside(waste_tiles_result(a, (first + t) / x->terms),
+                                 row + 8 * (int64_t)v, lo, hi,
+                                 x->terms == 2 ? _mm256_add_ps(at[0], at[VECTORS]) : at[0]);
             }
     }
 }
@@ -389,7 +363,7 @@ static void codes_of(waste_fmt fmt, const unsigned char *row, int64_t at, int64_
 static float term_as_stored(const waste_matrix *w, const activations *x, int64_t o, size_t t)
 {
     const unsigned char *row = (const unsigned char *)w->data + o * w->row_bytes;
-    int16_t c[GROUP_MAX];
+    int16_t c[WASTE_TILES_GROUP];
     float f = 0;
     size_t g;
     int64_t i;
@@ -431,7 +405,7 @@ static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
             run_q3(a, &x, o, lo, hi);
     }
     for (o = lo > tiled ? lo : tiled; o < hi; o++)
-        for (i = 0; i < a->n; i++) row_of(a, i)[o] = row_as_stored(w, &x, o, i);
+        for (i = 0; i < a->n; i++) waste_tiles_result(a, i)[o] = row_as_stored(w, &x, o, i);
 }
 
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)

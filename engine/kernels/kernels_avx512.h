@@ -41,12 +41,6 @@ static inline __mmask16 waste_inside16(int64_t first, int64_t lo, int64_t hi)
 
 /* ---- codes of trunk matrices, as stored ------------------------------------- */
 
-/* What is taken from an unsigned code to give the signed one. */
-static inline int waste_code_offset(waste_fmt fmt)
-{
-    return fmt == WASTE_FMT_Q8G ? 128 : fmt == WASTE_FMT_Q4G ? 8 : 4;
-}
-
 /* 64 columns of a row as unsigned codes, from column `at` on; n <= 64 of them exist and
  * the others come out as anything, to meet zeros. */
 static inline __m512i waste_codes64(waste_fmt fmt, const unsigned char *row, int64_t at, int64_t n)

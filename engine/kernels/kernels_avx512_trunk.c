@@ -25,9 +25,7 @@
 #include "kernels/kernels_ref.h"
 #include "kernels/tiles.h"
 
-#define STEPS_MAX 32639.0f
-#define GROUP_MAX 256
-#define AHEAD     9216 /* bytes that prefetching runs ahead: see docs/decisions.md */
+#define AHEAD 9216 /* bytes that prefetching runs ahead: see docs/decisions.md */
 
 typedef __m512i bytes;
 
@@ -89,8 +87,8 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *hig
         return;
     }
     if (top < 1e-30f) top = 1e-30f;
-    by = _mm512_set1_ps(STEPS_MAX / top);
-    step = _mm512_set1_ps(top / STEPS_MAX);
+    by = _mm512_set1_ps(WASTE_TILES_STEPS / top);
+    step = _mm512_set1_ps(top / WASTE_TILES_STEPS);
     for (i = 0; i < group; i += 16) {
         const __mmask16 there = i < n ? waste_lanes16(n - i) : 0;
         const __mmask16 room = waste_lanes16(group - i);
@@ -105,14 +103,14 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int8_t *hig
             high + i, room, _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(q, round), 8)));
         _mm_mask_storeu_epi8(low + i, room, _mm512_cvtepi32_epi8(q));
     }
-    *scale = top / STEPS_MAX;
+    *scale = top / WASTE_TILES_STEPS;
     *sum = _mm512_reduce_add_epi32(total);
 }
 
 static void activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
 {
     const planes p = planes_in(a, to);
-    float rest[GROUP_MAX];
+    float rest[WASTE_TILES_GROUP];
     size_t t, k;
     int64_t g;
 
@@ -183,7 +181,7 @@ static inline __attribute__((always_inline)) void tile_part(const planes *p, con
 
         for (t = 0; t < nt; t++) {
             const bytes start = _mm512_set1_epi32(
-                -waste_code_offset(fmt) * p->sum[(first + (size_t)t) * (size_t)p->groups + g]);
+                -waste_tiles_offset(fmt) * p->sum[(first + (size_t)t) * (size_t)p->groups + g]);
             for (q = 0; q < nq; q++) {
                 d[q][t] = _mm512_setzero_si512();
                 e[q][t] = start;
@@ -239,11 +237,6 @@ static inline __attribute__((always_inline)) void tile_part(const planes *p, con
     }
 }
 
-static float *row_of(const waste_matmul *a, size_t t)
-{
-    return a->y_rows ? a->y_rows[t] : a->y + t * a->y_stride;
-}
-
 typedef struct tile {
     const waste_matmul *a;
     const planes *p;
@@ -261,7 +254,7 @@ static inline void put(const tile *t, size_t first, int64_t row, const __m512 *f
     size_t k;
 
     for (k = 0; k < (size_t)nt; k += terms)
-        _mm512_mask_storeu_ps(row_of(t->a, (first + k) / terms) + row, m,
+        _mm512_mask_storeu_ps(waste_tiles_result(t->a, (first + k) / terms) + row, m,
                               terms == 2 ? _mm512_add_ps(f[k], f[k + 1]) : f[k]);
 }
 
@@ -332,7 +325,7 @@ static float term_as_stored(const waste_matrix *w, const planes *p, int64_t o, s
             e = _mm512_dpbusd_epi32(e, c, _mm512_maskz_loadu_epi8(m, p->low + x));
         }
         total = ((uint32_t)_mm512_reduce_add_epi32(d) << 8) + (uint32_t)_mm512_reduce_add_epi32(e) -
-                (uint32_t)waste_code_offset(w->fmt) * (uint32_t)sum;
+                (uint32_t)waste_tiles_offset(w->fmt) * (uint32_t)sum;
         f = fmaf((float)(int32_t)total, by, f);
     }
     return f;
@@ -371,7 +364,7 @@ static void matmul_tiled(const waste_matmul *a, int64_t lo, int64_t hi)
             run_q3(&t, n);
     }
     for (o = lo > tiled ? lo : tiled; o < hi; o++)
-        for (i = 0; i < a->n; i++) row_of(a, i)[o] = row_as_stored(w, &p, o, i);
+        for (i = 0; i < a->n; i++) waste_tiles_result(a, i)[o] = row_as_stored(w, &p, o, i);
 }
 
 /* ---- F32 ------------------------------------------------------------------------- */
@@ -410,11 +403,11 @@ static void matmul_f32(const waste_matmul *a, int64_t lo, int64_t hi)
 
             if (at + 4 <= hi) {
                 dots4(w + at * cols, cols, x, cols, y);
-                for (r = 0; r < 4; r++) row_of(a, t)[at + r] = y[r];
+                for (r = 0; r < 4; r++) waste_tiles_result(a, t)[at + r] = y[r];
             } else {
                 for (r = at; r < hi; r++) {
                     dots4(w + r * cols, 0, x, cols, y);
-                    row_of(a, t)[r] = y[0];
+                    waste_tiles_result(a, t)[r] = y[0];
                 }
             }
         }

@@ -3,6 +3,7 @@
 #define WASTE_KERNELS_NEON_H
 
 #include "kernels/kernels_tables.h"
+#include "kernels/tiles.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define WASTE_HAVE_NEON 1
@@ -39,35 +40,6 @@ typedef void waste_neon_tile(const waste_matmul *a, const waste_neon_acts *x, in
 /* The slot matmul: by tiles, for activations of this form; in plain C what has none. */
 void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon_tile *part,
                        int planes);
-
-static inline float *waste_neon_row(const waste_matmul *a, size_t t)
-{
-    return a->y_rows ? a->y_rows[t] : a->y + t * a->y_stride;
-}
-
-/* Rows row..row+3 of a result, as far as they lie in [lo, hi): sums of nt rows of integers
- * from number t on. */
-static inline void waste_neon_put(const waste_matmul *a, const waste_neon_acts *x, size_t t,
-                                  size_t nt, int64_t row, int64_t lo, int64_t hi,
-                                  const float32x4_t *f)
-{
-    float v[4];
-    size_t k;
-    int i;
-
-    for (k = 0; k < nt; k += x->terms) {
-        float *y = waste_neon_row(a, (t + k) / x->terms);
-        const float32x4_t sum = x->terms == 2 ? vaddq_f32(f[k], f[k + 1]) : f[k];
-
-        if (row >= lo && row + 4 <= hi) {
-            vst1q_f32(y + row, sum);
-            continue;
-        }
-        vst1q_f32(v, sum);
-        for (i = 0; i < 4; i++)
-            if (row + i >= lo && row + i < hi) y[row + i] = v[i];
-    }
-}
 
 /* Columns 4 k .. 4 k + 3 of a step of Q3G: from the low bits and the third (tiles.h). */
 static inline __attribute__((always_inline)) uint8x16_t waste_neon_codes3(uint8x16_t low,
@@ -196,6 +168,19 @@ static inline vec vec_sums(const vec *s)
 }
 
 #include "kernels/kernels_vec.h"
+
+/* Rows row..row+3 of a result, as far as they lie in [lo, hi): sums of nt rows of integers
+ * from number t on. */
+static inline void waste_neon_put(const waste_matmul *a, const waste_neon_acts *x, size_t t,
+                                  size_t nt, int64_t row, int64_t lo, int64_t hi,
+                                  const float32x4_t *f)
+{
+    size_t k;
+
+    for (k = 0; k < nt; k += x->terms)
+        vec_store_inside(waste_tiles_result(a, (t + k) / x->terms), row, lo, hi,
+                         x->terms == 2 ? vaddq_f32(f[k], f[k + 1]) : f[k]);
+}
 
 #endif
 #endif

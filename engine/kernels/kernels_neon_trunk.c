@@ -15,9 +15,6 @@
 #include "kernels/quant.h"
 #include "kernels/tiles.h"
 
-#define STEPS_MAX 32639.0f
-#define GROUP_MAX 256
-
 /* ---- activations ------------------------------------------------------------ */
 
 static waste_neon_acts acts_in(const waste_matmul *a, const void *at, int planes)
@@ -63,16 +60,16 @@ static void quantise_group(const float *x, int64_t n, int64_t group, int16_t *q,
     }
     memcpy(&top, &bits, sizeof top);
     if (top < 1e-30f) top = 1e-30f;
-    by = STEPS_MAX / top;
+    by = WASTE_TILES_STEPS / top;
     for (i = 0; i < n; i += 4) { /* groups are multiples of 4: there is room */
         const float32x4_t u = vec_load_n(x + i, n - i);
         const int32x4_t v = vcvtnq_s32_f32(vmulq_n_f32(u, by));
 
-        if (rest) vst1q_f32(rest + i, vfmsq_n_f32(u, vcvtq_f32_s32(v), top / STEPS_MAX));
+        if (rest) vst1q_f32(rest + i, vfmsq_n_f32(u, vcvtq_f32_s32(v), top / WASTE_TILES_STEPS));
         total = vaddq_s32(total, v);
         vst1_s16(q + i, vmovn_s32(v));
     }
-    *scale = top / STEPS_MAX;
+    *scale = top / WASTE_TILES_STEPS;
     *sum = vaddvq_s32(total);
 }
 
@@ -90,8 +87,8 @@ void waste_neon_activations(const waste_matmul *a, void *to, int64_t lo, int64_t
 {
     const waste_neon_acts x = acts_in(a, to, planes);
     const int64_t group = a->w.group;
-    float rest[GROUP_MAX];
-    int16_t q[GROUP_MAX];
+    float rest[WASTE_TILES_GROUP];
+    int16_t q[WASTE_TILES_GROUP];
     size_t t, g, k;
 
     for (t = (size_t)lo; t < (size_t)hi; t++)
@@ -113,11 +110,6 @@ void waste_neon_activations(const waste_matmul *a, void *to, int64_t lo, int64_t
 static void make_activations(const waste_matmul *a, void *to, int64_t lo, int64_t hi)
 {
     waste_neon_activations(a, to, lo, hi, 0);
-}
-
-static int offset_of(waste_fmt fmt)
-{
-    return fmt == WASTE_FMT_Q8G ? 128 : fmt == WASTE_FMT_Q4G ? 8 : 4;
 }
 
 /* ---- tiles ------------------------------------------------------------------- */
@@ -204,8 +196,9 @@ INLINE void tile_part(const waste_neon_acts *x, const waste_matrix *m, const uns
 
             for (t = 0; t < nt; t++) {
                 const size_t at = (t0 + (size_t)t) * x->groups + g;
-                const int32x4_t total = vsubq_s32(waste_sums4_s32(sum[i][t].row),
-                                                  vdupq_n_s32(offset_of(fmt) * x->sum[at]));
+                const int32x4_t total =
+                    vsubq_s32(waste_sums4_s32(sum[i][t].row),
+                              vdupq_n_s32(waste_tiles_offset(fmt) * x->sum[at]));
 
                 f[i][t] = vfmaq_f32(f[i][t], vcvtq_f32_s32(total), vmulq_n_f32(ws, x->scale[at]));
             }
@@ -297,7 +290,7 @@ void waste_neon_matmul(const waste_matmul *a, int64_t lo, int64_t hi, waste_neon
     for (o = lo / WASTE_TILE_ROWS * WASTE_TILE_ROWS; o < hi && o < tiled; o += WASTE_TILE_ROWS)
         part(a, &x, o, lo, hi);
     for (o = lo > tiled ? lo : tiled; o < hi; o++)
-        for (t = 0; t < a->n; t++) waste_neon_row(a, t)[o] = row_as_stored(&a->w, &x, o, t);
+        for (t = 0; t < a->n; t++) waste_tiles_result(a, t)[o] = row_as_stored(&a->w, &x, o, t);
 }
 
 static void matmul(const waste_matmul *a, int64_t lo, int64_t hi)

@@ -81,6 +81,21 @@ static inline vec vec_softplus(vec x)
     return vec_fma(p, s, vec_max(zero, x));
 }
 
+/* Lanes are y[row..]; those in [lo, hi) are stored. */
+static inline void vec_store_inside(float *y, int64_t row, int64_t lo, int64_t hi, vec v)
+{
+    float lane[VEC];
+    int i;
+
+    if (row >= lo && row + VEC <= hi) {
+        vec_store(y + row, v);
+        return;
+    }
+    vec_store(lane, v);
+    for (i = 0; i < VEC; i++)
+        if (row + i >= lo && row + i < hi) y[row + i] = lane[i];
+}
+
 /* kernels.h, waste_act_kind */
 static inline vec vec_act(const waste_act_kind *k, vec g, vec u)
 {

@@ -32,16 +32,22 @@ static span span_of(int64_t lo, int64_t hi)
     return s;
 }
 
-static void run_form(waste_vq_form form, const waste_expert *a, const waste_vq_matrix *m,
-                     int64_t first, int64_t last, const float *const *x, size_t n, float *acc,
-                     size_t step)
+typedef void matrix_run(const waste_expert *a, const waste_vq_matrix *m, int64_t first,
+                        int64_t last, const float *const *x, size_t n, float *acc, size_t step);
+
+/* NULL: plain C. */
+static matrix_run *run_of(const waste_expert *a)
 {
-    (form == WASTE_VQ_DIRECT ? direct_matrix : run_matrix)(a, m, first, last, x, n, acc, step);
+    switch (waste_vq_form_of(a)) {
+    case WASTE_VQ_DIRECT: return direct_matrix;
+    case WASTE_VQ_PACKED: return run_matrix;
+    default: return NULL;
+    }
 }
 
 static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
 {
-    const waste_vq_form form = waste_vq_form_of(a);
+    matrix_run *const run = run_of(a);
     const span s = span_of(lo, hi);
     const float *x[WASTE_VQ_ROWS];
     waste_kernels plain;
@@ -49,7 +55,7 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
     size_t at, n, i;
     int64_t r;
 
-    if (form == WASTE_VQ_PLAIN) {
+    if (!run) {
         waste_kernels_ref(&plain);
         plain.expert_up(a, lo, hi);
         return;
@@ -58,8 +64,8 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
     for (at = 0; at < a->n; at += n) {
         n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
         for (i = 0; i < n; i++) x[i] = a->x + (int64_t)a->x_row[at + i] * a->gate.cols;
-        run_form(form, a, &a->gate, s.first, s.last, x, n, acc, 2 * s.step);
-        run_form(form, a, &a->up, s.first, s.last, x, n, acc + s.step, 2 * s.step);
+        run(a, &a->gate, s.first, s.last, x, n, acc, 2 * s.step);
+        run(a, &a->up, s.first, s.last, x, n, acc + s.step, 2 * s.step);
         for (i = 0; i < n; i++) {
             float *g = acc + 2 * i * s.step + (lo - s.first * WASTE_VQ_INDEX_ROWS), *u = g + s.step;
             float *h = a->h + (int64_t)(at + i) * a->gate.rows;
@@ -78,7 +84,7 @@ static void expert_up(const waste_expert *a, int64_t lo, int64_t hi)
 
 static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
 {
-    const waste_vq_form form = waste_vq_form_of(a);
+    matrix_run *const run = run_of(a);
     const span s = span_of(lo, hi);
     const float *x[WASTE_VQ_ROWS];
     waste_kernels plain;
@@ -86,7 +92,7 @@ static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
     size_t at, n, i;
     int64_t r;
 
-    if (form == WASTE_VQ_PLAIN) {
+    if (!run) {
         waste_kernels_ref(&plain);
         plain.expert_down(a, lo, hi);
         return;
@@ -95,7 +101,7 @@ static void expert_down(const waste_expert *a, int64_t lo, int64_t hi)
     for (at = 0; at < a->n; at += n) {
         n = a->n - at < WASTE_VQ_ROWS ? a->n - at : WASTE_VQ_ROWS;
         for (i = 0; i < n; i++) x[i] = a->h + (int64_t)(at + i) * a->down.cols;
-        run_form(form, a, &a->down, s.first, s.last, x, n, acc, s.step);
+        run(a, &a->down, s.first, s.last, x, n, acc, s.step);
         for (i = 0; i < n; i++) {
             float *y = a->y + (int64_t)a->y_row[at + i] * a->down.rows;
             const float *sum = acc + i * s.step - s.first * WASTE_VQ_INDEX_ROWS;

@@ -111,7 +111,8 @@ void waste_tiles_pack(waste_matrix *w, void *data, uint16_t *scales, void *temp)
     unsigned char *p = data;
     int64_t t;
 
-    if (!step || w->rows < WASTE_TILE_ROWS || w->group % step || w->group > 256) return;
+    if (!step || w->rows < WASTE_TILE_ROWS || w->group % step || w->group > WASTE_TILES_GROUP)
+        return;
     for (t = 0; t < w->rows / WASTE_TILE_ROWS; t++, p += tile, scales += tile_scales) {
         memcpy(temp, p, tile);
         pack_tile(w, temp, p);

@@ -18,12 +18,29 @@
 #define WASTE_TILE_ROWS 64
 
 /* As waste_kernels.pack_matrix; plain code for every fast table. Left alone: F32,
- * fewer than 64 rows, and groups that are not whole steps or longer than 256 (which
- * could overflow 32 bits). */
+ * fewer than 64 rows, and groups that are not whole steps or longer than
+ * WASTE_TILES_GROUP. */
 void waste_tiles_pack(waste_matrix *w, void *data, uint16_t *scales, void *temp);
 
 /* Code of column `col` of a row as stored; scale times it is the weight. */
 int waste_tiles_code(waste_fmt fmt, const unsigned char *row, int64_t col);
+
+/* Activations are integers up to this, a scale for each group of columns; of so many at
+ * most, or sums of their products could overflow 32 bits. */
+#define WASTE_TILES_STEPS 32639.0f
+#define WASTE_TILES_GROUP 256
+
+/* What is taken from an unsigned code to give the signed one. */
+static inline int waste_tiles_offset(waste_fmt fmt)
+{
+    return fmt == WASTE_FMT_Q8G ? 128 : fmt == WASTE_FMT_Q4G ? 8 : 4;
+}
+
+/* Where row t of a result goes. */
+static inline float *waste_tiles_result(const waste_matmul *a, size_t t)
+{
+    return a->y_rows ? a->y_rows[t] : a->y + t * a->y_stride;
+}
 
 /* Rows of integers that stand for a row of x: what the first leaves of it is a second one
  * where a matrix has few columns, whose products it then takes twice as long to add up. That

@@ -15,7 +15,8 @@
  *    bytes over that time, "of_memory":gb_s in the memory's, "mac_cycle":multiply
  *    and adds per cycle of the clock measured, "plain":how many times faster than
  *    plain C, "rms","max":error against plain C over the rms of its result}
- * "ram" in a name: every call meets other weights; "hot": always the same. */
+ * "ram" in a name: every call meets other weights; "hot": always the same; "direct":
+ * experts left unpacked, as narrow ones are. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

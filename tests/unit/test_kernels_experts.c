@@ -27,8 +27,12 @@ static void point_at(expert *e, unsigned char *record)
     }
 }
 
+/* Whose books and record are packed, if the table has a form for the geometry, whatever it
+ * would do at this size; or left as they are. */
+typedef enum form { PACKED, UNPACKED } form;
+
 /* Values of indices that the geometry can name. */
-static void expert_new(expert *e, waste_quant q, int width, int input)
+static void expert_new(expert *e, waste_quant q, int width, int input, form f)
 {
     const size_t book = 256 * (size_t)q.vec_dim;
     const float *books[8];
@@ -73,7 +77,7 @@ static void expert_new(expert *e, waste_quant q, int width, int input)
         e->m[j]->cols = j < 2 ? input : width;
         for (int s = 0; s < q.stages; s++)
             books[s] = e->m[j]->book[s] = e->books + (size_t)(j * 8 + s) * book;
-        n = fast.books_bytes(&e->a.geometry, width, input);
+        n = f == PACKED ? fast.books_bytes(&e->a.geometry, 4096, 4096) : 0;
         if (n) {
             e->packed[j] = waste_mem_aligned(64, (n + 63) / 64 * 64);
             fast.pack_books(e->packed[j], &e->a.geometry, books);
@@ -164,13 +168,13 @@ static void run_down(const waste_kernels *k, expert *e, size_t n, float *y)
     k->expert_down(&e->a, 0, e->input);
 }
 
-static void check_expert(waste_quant q, int width, int input)
+static void check_form(waste_quant q, int width, int input, form f)
 {
     enum { N = 3 };
     expert e;
     float *want, *gate_abs;
 
-    expert_new(&e, q, width, input);
+    expert_new(&e, q, width, input, f);
     want = malloc(N * sizeof *want * (size_t)(width > input ? width : input));
     gate_abs = malloc(sizeof *gate_abs * (size_t)width);
     for (data kind = 0; kind < N_DATA; kind++) {
@@ -216,6 +220,12 @@ static void check_expert(waste_quant q, int width, int input)
     expert_free(&e);
 }
 
+static void check_expert(waste_quant q, int width, int input)
+{
+    check_form(q, width, input, PACKED);
+    check_form(q, width, input, UNPACKED);
+}
+
 static void experts_within_their_bound(void **state)
 {
     take(state);
@@ -242,7 +252,7 @@ static void experts_within_their_bound(void **state)
 static const waste_quant kinds[] = {
     {3, 8, 256, 64, 8, 3}, {2, 8, 256, 64, 8, 2}, {4, 8, 64, 64, 6, 3}};
 
-static double rms_of(waste_quant q, int width, int input)
+static double rms_of(waste_quant q, int width, int input, form f)
 {
     enum { N = 40 };
     const size_t n = N * (size_t)input;
@@ -250,7 +260,7 @@ static double rms_of(waste_quant q, int width, int input)
     double err = 0, sum = 0;
     expert e;
 
-    expert_new(&e, q, width, input);
+    expert_new(&e, q, width, input, f);
     for (int i = 0; i < N * width; i++) e.h[i] = i % 251 ? noise() : 20 * noise();
     run_down(&fast, &e, N, e.y);
     point_at(&e, e.file);
@@ -269,23 +279,21 @@ static void experts_are_accurate(void **state)
 {
     take(state);
     for (size_t g = 0; g < 3; g++) {
-        assert_true(rms_of(kinds[g], 256, 512) < 1e-3);
-        assert_true(rms_of(kinds[g], 64, 128) < 1e-6); /* what small models get */
+        assert_true(rms_of(kinds[g], 256, 512, PACKED) < 1e-3);
+        assert_true(rms_of(kinds[g], 64, 128, UNPACKED) < 1e-6); /* what small models get */
     }
 }
 
 /* Alone or in company, whole or in parts, planar or as in the file, with tables made
  * beforehand or in the slot. */
-static void check_bits(waste_quant q, int width, int input)
+static void check_bits(waste_quant q, int width, int input, const int *cuts, int n_cuts, form f)
 {
     static const size_t some[] = {3, 27, MOST_ROWS};
     const size_t w = (size_t)width, in = (size_t)input;
-    const int cuts[] = {0, 1, width / 3, width / 3 + 6, width * 5 / 8 + 2, width};
-    const int n_cuts = sizeof cuts / sizeof *cuts;
     float *h = malloc(MOST_ROWS * w * sizeof *h), *y = malloc(MOST_ROWS * in * sizeof *y);
     expert e;
 
-    expert_new(&e, q, width, input);
+    expert_new(&e, q, width, input, f);
     run_up(&fast, &e, 0, MOST_ROWS, e.h);
     run_down(&fast, &e, MOST_ROWS, e.y);
     for (size_t n = 1; n < MOST_ROWS; n += n < 5                      ? 1
@@ -349,19 +357,41 @@ static void check_bits(waste_quant q, int width, int input)
 
 static void expert_bits_depend_on_the_row_alone(void **state)
 {
+    static const int cuts[] = {0, 1, 64, 70, 127, 130, 200};
+    static const int few[] = {0, 1, 18, 24, 37, 56};
+
     take(state);
     for (size_t g = 0; g < 3; g++) {
-        check_bits(kinds[g], 200, 264);
-        check_bits(kinds[g], 56, 136);
+        check_bits(kinds[g], 200, 264, cuts, 7, PACKED);
+        check_bits(kinds[g], 200, 256, cuts, 7, UNPACKED);
+        check_bits(kinds[g], 56, 136, few, 6, UNPACKED);
     }
 }
 
-static void check_not_finite(int width, int input)
+/* What is small, and what is not, and what only plain C is for. */
+static void narrow_experts_are_left_unpacked(void **state)
+{
+    static const waste_vq_geometry other = {2, 4, 64, 8, 2};
+
+    take(state);
+    assert_true(fast.books_bytes(&other, 1024, 2304) == 0);
+    for (size_t g = 0; g < 3; g++) {
+        const waste_quant *q = &kinds[g];
+        const waste_vq_geometry v = {q->stages, q->vec_dim, q->index_block, q->index_bits,
+                                     q->vector_bytes};
+
+        assert_true(fast.books_bytes(&v, 64, 128) == 0);
+        assert_true(fast.books_bytes(&v, 8, 264) > 0);
+        assert_true(fast.books_bytes(&v, 1024, 2304) > 0);
+    }
+}
+
+static void check_not_finite(int width, int input, form f)
 {
     enum { N = 40 };
     expert e;
 
-    expert_new(&e, kinds[0], width, input);
+    expert_new(&e, kinds[0], width, input, f);
     for (int i = 0; i < N * width; i++) e.h[i] = 1;
     e.h[5] = NAN;
     e.h[width + 5] = 1e36f;
@@ -378,8 +408,8 @@ static void check_not_finite(int width, int input)
 static void expert_of_what_is_not_finite(void **state)
 {
     take(state);
-    check_not_finite(72, 72);
-    check_not_finite(72, 264);
+    check_not_finite(72, 72, PACKED);
+    check_not_finite(72, 72, UNPACKED);
 }
 
 #if !defined(__aarch64__)
@@ -402,7 +432,7 @@ static void both_avx512_tables_agree_on_experts(void **state)
         for (int j = 0; j < 2; j++) {
             take(&names[j]);
             seed = 78; /* the same expert */
-            expert_new(&e, kinds[g], W, IN);
+            expert_new(&e, kinds[g], W, IN, PACKED);
             for (size_t i = 0; i < (size_t)N * IN; i++) e.x[i] = value(OUTLIERS, i);
             run_up(&fast, &e, 0, N, h[j]);
             e.a.h = h[j];
@@ -423,7 +453,7 @@ static void both_avx512_tables_agree_on_experts(void **state)
 #define ALL(name)                                                               \
     POINT(name, experts_within_their_bound), POINT(name, experts_are_accurate), \
         POINT(name, expert_bits_depend_on_the_row_alone),                       \
-        POINT(name, expert_of_what_is_not_finite)
+        POINT(name, narrow_experts_are_left_unpacked), POINT(name, expert_of_what_is_not_finite)
 
 int main(void)
 {

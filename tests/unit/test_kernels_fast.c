@@ -172,6 +172,8 @@ static void matmul_within_its_bound(void **state)
         check_trunk(formats[i], 130, 203, 128);
         check_trunk(formats[i], 192, 40, 32);
         check_trunk(formats[i], 70, 300, 96);
+        check_trunk(formats[i], 192, 296, 32);
+        check_trunk(formats[i], 64, 270, 20);
         check_trunk(formats[i], 7, 256, 128);
         check_trunk(formats[i], 66, 513, 256);
         check_trunk(formats[i], 66, 600, 512); /* too long a group to be sped up */
@@ -543,7 +545,7 @@ static void norms_agree(void **state)
         fast.ares(&r, 1, T);
         fast.ares(&r, 0, 1);
         for (size_t i = 0; i < T * w; i++)
-            within(y[1][i], y[0][i], 2e-5 * (fabs(y[0][i]) + fabs(x[i]) + 1), "ares", (int)i);
+            within(y[1][i], y[0][i], 2e-5 * (fabs(y[0][i]) + 1), "ares", (int)i);
         r.p = r.y = memcpy(y[0], x, T * w * sizeof *x); /* in place */
         fast.ares(&r, 0, T);
         same_bits(y[0], y[1], T * w);
